@@ -1,0 +1,17 @@
+"""Simulators: batched MuJoCo for the three locomotion tasks, Gymnasium's vector API for the rest."""
+
+from ssorl.envs.base import Env, Step
+from ssorl.envs.locomotion import BY_ID, SPECS, Locomotion
+from ssorl.envs.scores import SCORES, normalise
+from ssorl.envs.vector import VectorEnv
+
+__all__ = ["SCORES", "SPECS", "Env", "Step", "make", "normalise"]
+
+
+def make(name: str, n_envs: int, threads: int | None = None) -> Env:
+    """`n_envs` copies of 'hopper', 'walker2d', 'halfcheetah' (v4) or of any Gymnasium id.
+
+    `threads` (default: all cores) serves the batched simulator only and never changes a result.
+    """
+    spec = SPECS.get(name) or BY_ID.get(name)
+    return Locomotion(name, spec, n_envs, threads) if spec else VectorEnv(name, n_envs)

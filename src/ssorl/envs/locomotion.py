@@ -1,0 +1,142 @@
+"""Hopper, Walker2d and HalfCheetah, many at a time: MuJoCo on a thread pool, the rest in vectorised NumPy.
+
+Equal to Gymnasium's v4 and v5 environments step by step (see tests/unit/test_envs.py), without making any of
+its environments: only the model files of the installed package are read.
+"""
+
+import importlib.util
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import mujoco
+import numpy as np
+from mujoco.batch import Batch
+from numpy.typing import NDArray
+
+from ssorl.envs.base import Floats, Step
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The constants in which the three environments differ."""
+
+    xml: str  # model file among Gymnasium's MuJoCo assets
+    frame_skip: int  # simulator steps an action
+    ctrl_cost: float  # weight of |act|^2 in the reward
+    reset_noise: float  # scale of the noise on the starting state
+    alive: float = 0.0  # reward for not having fallen
+    alive_when_fallen: bool = True  # v4 pays `alive` on the falling step too, v5 does not
+    clip_vel: float = np.inf  # bound of the observed velocities
+    z: tuple[float, float] | None = None  # healthy heights; None: no ending
+    angle: tuple[float, float] = (-np.inf, np.inf)  # healthy torso angles
+    state: float = np.inf  # healthy bound of all coordinates but x and z
+    normal_vel: bool = False  # starting velocities are normal, not uniform
+    horizon: int = 1000  # steps an episode
+
+
+# v4, which is what D4RL's data fits.
+SPECS: dict[str, Spec] = {
+    "hopper": Spec(
+        "hopper.xml", 4, 1e-3, 5e-3, alive=1.0, clip_vel=10.0, z=(0.7, np.inf), angle=(-0.2, 0.2), state=100.0
+    ),
+    "walker2d": Spec(
+        "walker2d.xml", 4, 1e-3, 5e-3, alive=1.0, clip_vel=10.0, z=(0.8, 2.0), angle=(-1.0, 1.0)
+    ),
+    "halfcheetah": Spec("half_cheetah.xml", 5, 0.1, 0.1, normal_vel=True),
+}
+
+BY_ID: dict[str, Spec] = {
+    "Hopper-v4": SPECS["hopper"],
+    "Walker2d-v4": SPECS["walker2d"],
+    "HalfCheetah-v4": SPECS["halfcheetah"],
+    "Hopper-v5": replace(SPECS["hopper"], alive_when_fallen=False),
+    "Walker2d-v5": replace(SPECS["walker2d"], alive_when_fallen=False, xml="walker2d_v5.xml"),
+    "HalfCheetah-v5": SPECS["halfcheetah"],
+}
+
+
+def model_path(xml: str) -> Path:
+    """Where the installed Gymnasium keeps a model file; found without importing Gymnasium, which is slow."""
+    found = importlib.util.find_spec("gymnasium")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError(
+            "gymnasium is needed for its MuJoCo models: pip install 'gymnasium[mujoco]'"
+        )
+    return Path(found.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / xml
+
+
+def n_cpus() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+class Locomotion:
+    """A batch of one of the three; results do not depend on the number of threads."""
+
+    def __init__(self, name: str, spec: Spec, n_envs: int, threads: int | None = None):
+        model = mujoco.MjModel.from_xml_path(str(model_path(spec.xml)))
+        self.name, self.spec, self.n_envs, self.horizon = name, spec, n_envs, spec.horizon
+        self.n_obs, self.n_act = model.nq + model.nv - 1, model.nu
+        self.act_low, self.act_high = model.actuator_ctrlrange.T.copy()
+        self._dt = model.opt.timestep * spec.frame_skip
+        # A Batch row carries the solver's warm start too; without it rollouts drift from Gymnasium's.
+        self._batch = Batch(model, n_envs, nthread=min(threads or n_cpus(), n_envs))
+        self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
+        self._ctrl = self._batch.bind("ctrl")
+        self._qpos0 = model.qpos0.copy()
+
+    def reset(self, rng: np.random.Generator, mask: NDArray[np.bool_] | None = None) -> Floats:
+        """New episodes where `mask`; draws only for those, in row order."""
+        n = self.n_envs if mask is None else int(np.count_nonzero(mask))
+        noise, nv = self.spec.reset_noise, self._qvel.shape[1]
+        qpos = self._qpos0 + rng.uniform(-noise, noise, (n, self._qpos0.size))
+        qvel = (
+            noise * rng.standard_normal((n, nv))
+            if self.spec.normal_vel
+            else rng.uniform(-noise, noise, (n, nv))
+        )
+        return self.set_state(qpos, qvel, mask)
+
+    def set_state(self, qpos: Floats, qvel: Floats, mask: NDArray[np.bool_] | None = None) -> Floats:
+        """Start episodes from given coordinates, one row for each environment in `mask`."""
+        ids = np.arange(self.n_envs) if mask is None else np.flatnonzero(mask)
+        if ids.size:
+            self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+            self._qpos[ids], self._qvel[ids] = qpos, qvel
+            self._batch.forward(ids)
+        return self._obs()
+
+    def step(self, act: Floats) -> Step:
+        """Apply `act[N, A]` for `frame_skip` simulator steps."""
+        x = self._qpos[:, 0].copy()
+        self._ctrl[:] = act
+        self._batch.step(nstep=self.spec.frame_skip)
+        healthy = self._healthy()
+        alive = self.spec.alive if self.spec.alive_when_fallen else self.spec.alive * healthy
+        rew = (self._qpos[:, 0] - x) / self._dt + alive - self.spec.ctrl_cost * np.square(act).sum(axis=-1)
+        return Step(self._obs(), rew, ~healthy)
+
+    def save(self) -> Floats:
+        """All of the simulator's state, warm starts included."""
+        return self._batch.state.copy()
+
+    def load(self, state: Floats) -> Floats:
+        """Continue from what `save` gave."""
+        self._batch.state[:] = state
+        return self._obs()
+
+    def _obs(self) -> Floats:
+        clip = self.spec.clip_vel
+        return np.concatenate([self._qpos[:, 1:], np.clip(self._qvel, -clip, clip)], axis=1)
+
+    def _healthy(self) -> NDArray[np.bool_]:
+        spec = self.spec
+        if spec.z is None:
+            return np.ones(self.n_envs, bool)
+        z, angle = self._qpos[:, 1], self._qpos[:, 2]
+        ok = (spec.z[0] < z) & (z < spec.z[1]) & (spec.angle[0] < angle) & (angle < spec.angle[1])
+        if np.isfinite(spec.state):
+            ok &= (np.abs(self._qpos[:, 2:]) < spec.state).all(axis=1)
+            ok &= (np.abs(self._qvel) < spec.state).all(axis=1)
+        return ok
