@@ -1,0 +1,63 @@
+"""Networks as plain pytrees, and the optimiser: small enough to read, nothing hidden in a class."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Params = Any  # a pytree of arrays
+
+
+def init_mlp(key: jax.Array, sizes: tuple[int, ...]) -> list[dict[str, jax.Array]]:
+    """Weights of a multilayer perceptron, uniform in +-1/sqrt(fan in) as PyTorch's default."""
+    layers = []
+    for n_in, n_out, k in zip(sizes[:-1], sizes[1:], jax.random.split(key, len(sizes) - 1), strict=True):
+        kw, kb = jax.random.split(k)
+        bound = n_in**-0.5
+        layers.append(
+            {
+                "w": jax.random.uniform(kw, (n_in, n_out), minval=-bound, maxval=bound),
+                "b": jax.random.uniform(kb, (n_out,), minval=-bound, maxval=bound),
+            }
+        )
+    return layers
+
+
+def mlp(layers: list[dict[str, jax.Array]], x: jax.Array, norm: bool = False) -> jax.Array:
+    """Apply `init_mlp` weights to x[..., I]: ReLU between layers, layer norm before it if `norm`."""
+    for layer in layers[:-1]:
+        x = x @ layer["w"] + layer["b"]
+        x = jax.nn.relu(layer_norm(x) if norm else x)
+    return x @ layers[-1]["w"] + layers[-1]["b"]
+
+
+def layer_norm(x: jax.Array) -> jax.Array:
+    """x[..., I] with mean 0 and variance 1; without gain and bias, the next layer has its own."""
+    x = x - x.mean(-1, keepdims=True)
+    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6)
+
+
+class Adam(NamedTuple):
+    """State of Adam (arXiv 1412.6980) for one pytree of parameters."""
+
+    mean: Params
+    square: Params
+    step: jax.Array
+
+
+def init_adam(params: Params) -> Adam:
+    """Fresh moments."""
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return Adam(zeros, zeros, jnp.zeros((), jnp.int32))
+
+
+def adam(params: Params, grad: Params, state: Adam, lr: float) -> tuple[Params, Adam]:
+    """One step with the usual constants (0.9, 0.999, 1e-8)."""
+    step = state.step + 1
+    mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state.mean, grad)
+    square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, state.square, grad)
+    fix1, fix2 = 1 / (1 - 0.9**step), 1 / (1 - 0.999**step)
+    params = jax.tree.map(
+        lambda p, m, v: p - lr * m * fix1 / (jnp.sqrt(v * fix2) + 1e-8), params, mean, square
+    )
+    return params, Adam(mean, square, step)

@@ -1,0 +1,147 @@
+"""The learner against numbers worked by hand, the NumPy policy against the JAX actor, and resuming."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssorl.behaviour import policy as policies
+from ssorl.behaviour import sac
+from ssorl.behaviour.train import TrainConfig, snapshot_every, train
+from ssorl.nn import adam, init_adam, init_mlp, layer_norm, mlp
+
+CFG = sac.SacConfig(n_obs=2, n_act=1, hidden=(16, 16), batch=32, capacity=64, lr=3e-3)
+
+
+def test_mlp_by_hand():
+    layers = [
+        {"w": jnp.array([[1.0, -1.0]]), "b": jnp.array([0.0, 1.0])},
+        {"w": jnp.array([[2.0], [3.0]]), "b": jnp.array([0.5])},
+    ]
+    # hidden of 2: relu(2, -1) = (2, 0); of -2: relu(-2, 3) = (0, 3)
+    np.testing.assert_allclose(mlp(layers, jnp.array([[2.0], [-2.0]])), [[4.5], [9.5]])
+    np.testing.assert_allclose(layer_norm(jnp.array([1.0, 3.0])), [-1.0, 1.0], rtol=1e-5)
+
+
+def test_adams_first_step_has_the_size_of_the_learning_rate():
+    params, state = adam(jnp.array([1.0, 1.0]), jnp.array([5.0, -0.1]), init_adam(jnp.zeros(2)), 0.01)
+    np.testing.assert_allclose(params, [0.99, 1.01], rtol=1e-5)
+    assert int(state.step) == 1
+
+
+def test_density_of_a_sample_is_the_change_of_variables():
+    actor = init_mlp(jax.random.key(0), (2, 8, 2))
+    obs, noise = jnp.array([0.3, -0.7]), jnp.array([0.4])
+    mean, std = (np.asarray(x, np.float64) for x in sac.policy(actor, obs))
+    act, log_prob = sac.sample(actor, obs, noise)
+    raw = mean + std * 0.4
+    np.testing.assert_allclose(act, np.tanh(raw), rtol=1e-5)
+    normal = np.exp(-0.5 * 0.4**2) / (std * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(log_prob, np.log(normal / (1 - np.tanh(raw) ** 2)).sum(), rtol=1e-5)
+
+
+def test_target_bootstraps_through_time_limits_and_not_through_endings():
+    learner = sac.init_learner(CFG, jax.random.key(1))
+    next_obs = jnp.ones((2, 2))
+    batch = sac.Batch(
+        jnp.zeros((2, 2)), jnp.zeros((2, 1)), jnp.array([1.0, 2.0]), jnp.array([1.0, 0.0]), next_obs
+    )
+    noise = jnp.zeros((2, 1))
+    act, log_prob = sac.sample(learner.actor, next_obs, noise)
+    q = sac.q_values(CFG, learner.target, next_obs, act)
+    expect = 1.0 + 0.99 * (float(q[:, 0].min()) - 1.0 * float(log_prob[0]))  # alpha starts at 1
+    target = sac.critic_target(CFG, learner, batch, noise)
+    np.testing.assert_allclose(target, [expect, 2.0], rtol=1e-5)
+
+
+def test_rows_pack_and_unpack():
+    rng = np.random.default_rng(0)
+    batch = sac.Batch(*(jnp.array(rng.normal(size=s)) for s in [(3, 2), (3, 1), (3,), (3,), (3, 2)]))
+    for a, b in zip(batch, sac.unpack(CFG, sac.pack(batch)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_learns_a_one_step_bandit_and_seeds_do_not_mix():
+    # reward -(act - obs_0)^2, every episode one step long: the best action is obs_0.
+    rng = np.random.default_rng(0)
+    both, alone = sac.init(CFG, (0, 1)), sac.init(CFG, (1,))
+    obs = rng.uniform(-0.8, 0.8, (400, 2, 16, 2)).astype(np.float32)
+    act = rng.uniform(-1, 1, (400, 2, 16, 1)).astype(np.float32)
+    for i in range(400):
+        rew = -np.square(act[i] - obs[i, ..., :1])[..., 0]
+        new = sac.Batch(obs[i], act[i], rew, np.zeros((2, 16), np.float32), obs[i])
+        both, _, metrics = sac.iterate(CFG, 2, both, new, obs[i], np.int32(i))
+        if i < 3:
+            one = jax.tree.map(lambda x: x[1:], new)
+            alone, _, _ = sac.iterate(CFG, 2, alone, one, obs[i, 1:], np.int32(i))
+            if i == 2:
+                for a, b in zip(jax.tree.leaves(both), jax.tree.leaves(alone), strict=True):
+                    np.testing.assert_allclose(a[1], b[0], rtol=2e-3, atol=1e-5)
+    mean = jnp.tanh(jax.vmap(sac.policy)(both.learner.actor, obs[0])[0])[..., 0]
+    assert np.abs(mean - obs[0][..., 0]).mean() < 0.15
+    assert np.isfinite(metrics["critic_loss"]).all()
+
+
+def test_numpy_policy_equals_the_jax_actor(tmp_path):
+    actor = init_mlp(jax.random.key(3), (5, 32, 32, 4))
+    flat = [np.array(layer[k]) for layer in actor for k in "wb"]
+    ours = policies.from_weights(flat, np.array([-1.0, -2.0]), np.array([1.0, 2.0]))
+    rng = np.random.default_rng(0)
+    obs, noise = rng.normal(size=(7, 5)), rng.standard_normal((7, 2)).astype(np.float32)
+    act, _ = sac.sample(actor, jnp.array(obs, jnp.float32), noise)
+    np.testing.assert_allclose(ours.act(obs, noise), act * np.array([1.0, 2.0]), atol=1e-5)
+    np.testing.assert_allclose(
+        ours.mean(obs), np.tanh(sac.policy(actor, jnp.array(obs, jnp.float32))[0]) * [1.0, 2.0], atol=1e-5
+    )
+    assert policies.LOG_STD == sac.LOG_STD
+    policies.save(tmp_path / "p.npz", ours, {"seed": 3}, dtype=np.float32)
+    again = policies.load(tmp_path / "p.npz")
+    np.testing.assert_array_equal(again.act(obs, noise), ours.act(obs, noise))
+    assert json.loads((tmp_path / "p.json").read_text()) == {"seed": 3}
+
+
+def test_resumed_training_equals_uninterrupted(tmp_path, capsys):
+    def config(steps):
+        return TrainConfig(
+            "hopper", seeds=(0, 7), steps=steps, n_envs=2, warmup=20, hidden=(8, 8), batch=8, capacity=150,
+            eval_every=100, eval_episodes=2, threads=1,
+        )  # fmt: skip
+
+    assert train(config(400), tmp_path / "whole")
+    assert train(config(240), tmp_path / "parts")
+    assert not train(config(400), tmp_path / "parts", max_seconds=0.0)
+    assert train(config(400), tmp_path / "parts")
+    with np.load(tmp_path / "whole/checkpoint.npz") as a, np.load(tmp_path / "parts/checkpoint.npz") as b:
+        assert sorted(a.files) == sorted(b.files)
+        for name in a.files:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+    curves = [(tmp_path / p / "curve.jsonl").read_text() for p in ("whole", "parts")]
+    assert curves[0] == curves[1] and len(curves[0].splitlines()) == 8
+    assert "400 steps" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="batch was 8"):
+        train(TrainConfig("hopper", seeds=(0, 7), n_envs=2, batch=16, hidden=(8, 8)), tmp_path / "parts")
+
+
+def test_snapshots_hold_the_actor_of_their_step(tmp_path):
+    config = TrainConfig(
+        "Pendulum-v1", seeds=(0,), steps=10_000, n_envs=50, warmup=9_950, hidden=(8, 8), batch=8, utd=0.02,
+        eval_every=10_000, eval_episodes=2,
+    )  # fmt: skip
+    train(config, tmp_path)
+    snap = policies.load_snapshot(tmp_path / "seed-0/snapshots.npz", 10_000)
+    with np.load(tmp_path / "checkpoint.npz") as f:
+        np.testing.assert_array_equal(snap.layers[0][0], f["snap_w0"][0, 0].astype(np.float32))
+    table = json.loads((tmp_path / "seed-0/snapshots.json").read_text())
+    assert table[0]["step"] == 10_000 and table[0]["n"] == 32 and -2000 < table[0]["mean"] < 0
+    np.testing.assert_array_equal(snap.act_high, [2.0])
+    with pytest.raises(ValueError, match="no snapshot at step 5"):
+        policies.load_snapshot(tmp_path / "seed-0/snapshots.npz", 5)
+
+
+def test_snapshot_file_stays_small():
+    steps = range(10_000, 3_000_001, 5_000)
+    n = sum(step % snapshot_every(step) == 0 for step in steps)
+    per = 17 * 256 + 256 + 256 * 256 + 256 + 256 * 12 + 12
+    assert n * per * 2 < 15e6
