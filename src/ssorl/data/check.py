@@ -1,0 +1,239 @@
+"""The gate: every reader builds its Episodes here, so bad data is refused once and in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ssorl.data.episodes import ROUNDING, Episodes, Meta, action_range, offsets, ranges
+from ssorl.errors import DataError, SsorlError
+
+MIN_LENGTH = 2  # one step has no neighbour for the inverse dynamics window to look at
+
+
+class Trajectory(NamedTuple):
+    """One trajectory as a reader finds it."""
+
+    obs: np.ndarray  # [T+1, O], or [T, O] where the last observation is unknown
+    act: np.ndarray | None  # [T, A], NaN where missing; None = no actions at all
+    rew: np.ndarray  # [T]
+    terminated: bool
+
+
+@contextmanager
+def reading(source: str, kind: str) -> Iterator[None]:
+    """Turn whatever a parser throws at a damaged or foreign file into one sentence."""
+    try:
+        yield
+    except SsorlError:
+        raise
+    except FileNotFoundError as err:
+        raise DataError(f"{source}: no such file") from err
+    except MemoryError as err:
+        raise DataError(f"{source}: asks for more memory than there is; is it a whole {kind} file?") from err
+    except Exception as err:  # the boundary to foreign bytes: any parser error means the same to the user
+        reason = (str(err).strip().splitlines() or [type(err).__name__])[0][:200]
+        raise DataError(
+            f"{source}: cannot be read as {kind} ({reason}); the file may be cut short, damaged or of another "
+            "format: fetch it again or name its format with --format"
+        ) from err
+
+
+def build(
+    obs: np.ndarray,
+    act: np.ndarray | None,
+    rew: np.ndarray,
+    terminated: np.ndarray,
+    lengths: np.ndarray,
+    meta: Meta,
+    min_length: int = 0,
+) -> Episodes:
+    """Episodes from flat arrays after every check; `act=None` means that no action is known.
+
+    Where `meta` gives no action range, one is assumed (see `action_range`) and marked as such.
+    Trajectories shorter than `min_length` are left out, which is noted.
+    """
+    src = meta.source
+    obs, act, rew, terminated = (None if x is None else np.asarray(x) for x in (obs, act, rew, terminated))
+    if len(lengths) == 0 or len(rew) == 0:
+        raise DataError(f"{src}: holds no trajectories; nothing can be learnt from an empty file")
+    n_steps = int(lengths.sum())
+    if obs.ndim != 2 or obs.shape[1] == 0:
+        raise DataError(
+            f"{src}: observations have shape {obs.shape}; flatten each one to a vector (images are not read)"
+        )
+    if act is None:
+        act = np.full((n_steps, len(meta.act_low)), np.nan, np.float32)
+    if act.ndim != 2:
+        raise DataError(f"{src}: actions have shape {act.shape}; give one vector of numbers a step")
+    for name, array, want in (
+        ("observations", obs, n_steps + len(lengths)),
+        ("actions", act, n_steps),
+        ("rewards", rew, n_steps),
+        ("terminals", terminated, n_steps),
+    ):
+        if len(array) != want:
+            raise DataError(f"{src}: {len(array)} {name} where {want} are due; the arrays must be equally long")
+    start = offsets(lengths)
+    short = lengths < min_length
+    if short.any():
+        keep = np.flatnonzero(~short)
+        steps, rows = ranges(start[keep], lengths[keep]), ranges(start[keep] + keep, lengths[keep] + 1)
+        meta = meta.noting(f"{short.sum()} trajectories shorter than {min_length} steps were left out")
+        return build(obs[rows], act[steps], rew[steps], terminated[steps], lengths[keep], meta)
+    if (lengths < MIN_LENGTH).any():
+        worst = int(np.argmax(lengths < MIN_LENGTH))
+        raise DataError(
+            f"{src}: trajectory {worst} has {lengths[worst]} step(s) and at least {MIN_LENGTH} are needed; "
+            f"leave such trajectories out with --min-length {MIN_LENGTH}"
+        )
+    _finite(src, "observation", obs, start + np.arange(len(start)))
+    _finite(src, "reward", rew[:, None], start)
+    ended = np.flatnonzero(terminated)
+    inner = ended[~np.isin(ended, start[1:] - 1)]
+    if len(inner):
+        e, t = _where(inner[0], start)
+        raise DataError(f"{src}: trajectory {e} goes on after it terminated at step {t}; cut it there")
+    if not meta.act_low:
+        meta = replace(meta, **action_range(act))
+    act = _within(src, act, start, meta)
+    return Episodes(
+        obs=np.ascontiguousarray(obs, np.float32),
+        act=act,
+        rew=np.ascontiguousarray(rew, np.float32),
+        terminated=np.ascontiguousarray(terminated, bool),
+        start=start,
+        meta=meta,
+    )
+
+
+def join(trajectories: Iterable[Trajectory], meta: Meta, min_length: int = 0) -> Episodes:
+    """Episodes from trajectories one by one; those whose last observation is unknown lose their last step."""
+    src, parts, dropped = meta.source, [], 0
+    n_act = len(meta.act_low)
+    for e, (obs, act, rew, terminated) in enumerate(trajectories):
+        obs, rew = _floats(src, e, "observations", obs), _floats(src, e, "rewards", rew)
+        rew = rew[:, 0] if rew.ndim == 2 and rew.shape[1] == 1 else rew
+        if obs.ndim == 1:
+            obs = obs[:, None]
+        if act is not None:
+            act = _floats(src, e, "actions", act)
+            act = act[:, None] if act.ndim == 1 else act
+            if len(act) != len(rew):
+                raise DataError(
+                    f"{src}: trajectory {e} has {len(act)} actions but {len(rew)} rewards; they must be equally many"
+                )
+        if obs.ndim != 2 or rew.ndim != 1:
+            raise DataError(
+                f"{src}: trajectory {e} has observations of shape {obs.shape} and rewards of shape {rew.shape}; "
+                "give [steps, size] and [steps]"
+            )
+        if len(obs) == len(rew):  # the state after the last action was never stored: drop, never invent
+            rew, terminated, dropped = rew[:-1], False, dropped + 1
+            act = None if act is None else act[:-1]
+        if len(obs) != len(rew) + 1:
+            raise DataError(
+                f"{src}: trajectory {e} has {len(obs)} observations and {len(rew)} rewards; "
+                "as many, or one more observation, are due"
+            )
+        if parts and obs.shape[1] != parts[0][0].shape[1]:
+            raise DataError(
+                f"{src}: trajectory {e} has observations of size {obs.shape[1]}, trajectory 0 of size "
+                f"{parts[0][0].shape[1]}; put different robots into different files"
+            )
+        if act is not None and n_act and act.shape[1:] != (n_act,):
+            raise DataError(
+                f"{src}: trajectory {e} has actions of shape {act.shape[1:]}, others of ({n_act},); "
+                "put different robots into different files"
+            )
+        n_act = n_act if act is None else act.shape[1]
+        parts.append((obs, act, rew, terminated))
+    if not parts:
+        raise DataError(f"{src}: holds no trajectories; nothing can be learnt from an empty file")
+    if dropped:
+        meta = meta.noting(dropped_note(dropped))
+    lengths = np.array([len(p[2]) for p in parts])
+    ended = np.zeros(int(lengths.sum()), bool)
+    ended[np.cumsum(lengths)[lengths > 0] - 1] = np.array([bool(p[3]) for p in parts])[lengths > 0]
+    acts = [
+        np.full((n, n_act), np.nan, np.float32) if p[1] is None else p[1]
+        for n, p in zip(lengths, parts, strict=True)
+    ]
+    return build(
+        np.concatenate([p[0] for p in parts]),
+        np.concatenate(acts) if n_act else None,
+        np.concatenate([p[2] for p in parts]),
+        ended,
+        lengths,
+        meta,
+        min_length,
+    )
+
+
+def dropped_note(n: int) -> str:
+    """What to say where the last step of `n` trajectories could not be kept."""
+    return f"the last step of {n} trajectories was dropped: the state after it was not stored"
+
+
+def _floats(src: str, episode: int, what: str, array: object) -> np.ndarray:
+    try:
+        out = np.asarray(array)
+        if out.dtype.kind not in "fiub":
+            raise ValueError(f"dtype {out.dtype}")
+        return out.astype(np.float32)
+    except (ValueError, TypeError) as err:
+        raise DataError(f"{src}: the {what} of trajectory {episode} are not an array of numbers ({err})") from err
+
+
+def _where(step: int, start: np.ndarray) -> tuple[int, int]:
+    """Episode and position inside it of a flat index."""
+    e = int(np.searchsorted(start, step, side="right")) - 1
+    return e, int(step - start[e])
+
+
+def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray) -> None:
+    good = np.isfinite(values)
+    if good.all():
+        return
+    row, dim = np.argwhere(~good)[0]
+    e, t = _where(row, start)
+    raise DataError(
+        f"{src}: trajectory {e} has the {what} {values[row, dim]} at step {t}, dimension {dim}; "
+        "repair it or leave the trajectory out (only actions may be missing)"
+    )
+
+
+def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta) -> np.ndarray:
+    """Actions checked for range and half-missing steps; what is off by rounding is put on the bound."""
+    if act.shape[1] == 0:
+        return np.ascontiguousarray(act, np.float32)
+    low, high = np.float64(meta.act_low), np.float64(meta.act_high)
+    if low.shape != (act.shape[1],) or high.shape != low.shape or not (low <= high).all():
+        raise DataError(
+            f"{src}: the declared action range {meta.act_low}…{meta.act_high} does not fit {act.shape[1]} dimensions"
+        )
+    missing = np.isnan(act)
+    half = missing.any(1) & ~missing.all(1)
+    if half.any():
+        e, t = _where(int(np.argmax(half)), start)
+        raise DataError(
+            f"{src}: trajectory {e} has only part of its action at step {t}; give the whole action or NaN throughout"
+        )
+    slack = ROUNDING * np.where(np.isfinite(high - low), np.maximum(high - low, 1e-6), 1.0)
+    outside = (act < low - slack) | (act > high + slack) | np.isinf(act)
+    if outside.any():
+        row, dim = np.argwhere(outside)[0]
+        e, t = _where(row, start)
+        raise DataError(
+            f"{src}: trajectory {e} has the action {act[row, dim]:g} at step {t}, dimension {dim}, outside "
+            f"[{low[dim]:g}, {high[dim]:g}]; correct it or the declared range"
+        )
+    act = np.ascontiguousarray(act, np.float32)
+    low32, high32 = low.astype(np.float32), high.astype(np.float32)
+    if ((act < low32) | (act > high32)).any():
+        act = np.clip(act, low32, high32)
+    return act

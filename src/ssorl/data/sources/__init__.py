@@ -1,0 +1,100 @@
+"""Where trajectories come from: one file a format, one dict that names them.
+
+A format module offers `sniff(path)`, `load(path, min_length)` and `save(eps, path)`. A collection (`builtin/`, `sim/`,
+`d4rl/`, `minari/`) offers `load_id(name, …)`. Modules are imported on use, so the command line stays quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from ssorl.data.episodes import Episodes, concat
+from ssorl.errors import DataError
+from ssorl.store import atomic
+
+FORMATS: dict[str, str] = {  # name -> module; sniffed in this order
+    "npz": "ssorl.data.sources.npz",
+    "d4rl": "ssorl.data.sources.d4rl",
+    "minari": "ssorl.data.sources.minari",
+    "lerobot": "ssorl.data.sources.parquet",
+    "pickle": "ssorl.data.sources.pickles",
+}
+COLLECTIONS: dict[str, str] = {  # prefix -> module
+    "builtin": "ssorl.data.sources.builtin",
+    "d4rl": "ssorl.data.sources.download",
+    "minari": "ssorl.data.sources.minari",
+}
+SUFFIXES = {".npz": "npz", ".hdf5": "d4rl", ".h5": "d4rl", ".pkl": "pickle", ".pickle": "pickle"}
+
+
+def load(name: str | Path, format: str | None = None, min_length: int = 0) -> Episodes:
+    """Trajectories from `builtin/…`, `d4rl/…`, `minari/…` or a path, whose format is looked up in the file."""
+    path, prefix = Path(name), str(name).partition("/")[0]
+    if format is not None:
+        return _format(format).load(_existing(path), min_length)
+    if prefix in COLLECTIONS and not path.exists():
+        return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], min_length)
+    _existing(path)
+    for known in FORMATS:
+        module = _format(known)
+        if module.sniff(path):
+            return module.load(path, min_length)
+    if path.is_file() and path.stat().st_size == 0:
+        raise DataError(f"{path}: is empty; nothing can be learnt from an empty file")
+    raise DataError(f"{path}: is in none of the formats {', '.join(FORMATS)}; convert it to one of them (docs/data.md)")
+
+
+def load_pair(
+    labelled: str | Path, unlabelled: str | Path, format: str | None = None, min_length: int = 0
+) -> Episodes:
+    """One set from two: the actions of the second are absent or ignored, never looked at."""
+    a, b = load(labelled, format, min_length), load(unlabelled, format, min_length)
+    if not a.labelled.any():
+        raise DataError(f"{labelled}: was given as the labelled file but has no action; swap the two?")
+    hidden = np.full((b.n_steps, a.n_act), np.nan, np.float32)
+    b = Episodes(b.obs, hidden, b.rew, b.terminated, b.start, b.meta)
+    notes = tuple(dict.fromkeys((*a.meta.notes, *b.meta.notes)))
+    both = concat([a, b])
+    return both.with_meta(source=f"{labelled} + {unlabelled}", notes=notes)
+
+
+def save(eps: Episodes, path: str | Path, format: str | None = None, force: bool = False) -> None:
+    """Write in the format asked for or told by the suffix (`.npz .hdf5 .pkl`), whole or not at all."""
+    path = Path(path)
+    format = format or SUFFIXES.get(path.suffix)
+    if format is None:
+        raise DataError(f"{path}: name the format with --to ({', '.join(FORMATS)}) or end it in {', '.join(SUFFIXES)}")
+    module = _format(format)
+    if path.exists() and not force:
+        raise DataError(f"{path}: exists already; choose another name or pass --force")
+    with atomic(path) as fresh:
+        module.save(eps, fresh)
+
+
+def _format(name: str) -> ModuleType:
+    if name not in FORMATS:
+        raise DataError(f"{name!r} is no format ssorl knows; choose one of {', '.join(FORMATS)}")
+    return import_module(FORMATS[name])
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        import difflib
+
+        known = [n for n in _listed_names() if "/" in n]
+        near = difflib.get_close_matches(str(path), known, n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}?" if near else "`ssorl data list` shows the names that are built in"
+        raise DataError(f"{path}: no such file or dataset; {hint}")
+    return path
+
+
+def _listed_names() -> list[str]:
+    names = []
+    for prefix, module in COLLECTIONS.items():
+        if prefix != "minari":
+            names += [f"{prefix}/{n}" for n in import_module(module).names()]
+    return names

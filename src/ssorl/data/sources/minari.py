@@ -1,0 +1,166 @@
+"""Minari datasets, by id or by folder, read and written through Minari itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from ssorl.data.check import Trajectory, join, reading
+from ssorl.data.episodes import Episodes, Meta
+from ssorl.data.sources.npz import meta_from_json
+from ssorl.errors import DataError
+
+
+def sniff(path: Path) -> bool:
+    """Whether it is a Minari dataset folder, or the `data` folder inside one."""
+    return _data_folder(path) is not None
+
+
+def load(path: Path, min_length: int = 0) -> Episodes:
+    """Read the dataset in a folder."""
+    with _quiet(), reading(str(path), "a Minari dataset"):
+        import minari
+
+        folder = _data_folder(path)
+        if folder is None:
+            raise DataError(f"{path}: is not a Minari dataset; such a folder has data/metadata.json")
+        return _episodes(minari.MinariDataset(folder), str(path), min_length)
+
+
+def load_id(name: str, min_length: int = 0) -> Episodes:
+    """Read the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
+    with _quiet():
+        import minari
+
+        try:
+            dataset = minari.load_dataset(name)
+        except (FileNotFoundError, ValueError):
+            dataset = _download(name)
+        with reading(f"minari/{name}", "a Minari dataset"):
+            return _episodes(dataset, f"minari/{name}", min_length)
+
+
+def save(eps: Episodes, path: Path) -> None:
+    """Write a Minari dataset folder. `path` becomes the dataset's root; its id is the folder's name."""
+    with _quiet():
+        from gymnasium.spaces import Box
+        from minari.data_collector import EpisodeBuffer
+        from minari.dataset.minari_storage import MinariStorage
+
+        low, high = np.float32(eps.meta.act_low), np.float32(eps.meta.act_high)
+        (path / "data").mkdir(parents=True)
+        storage = MinariStorage.new(
+            path / "data",
+            observation_space=Box(-np.inf, np.inf, (eps.n_obs,), np.float32),
+            action_space=Box(low, high, (eps.n_act,), np.float32),
+        )
+        name = path.name if path.name[-3:-1] == "-v" else f"{path.name}-v0"
+        metadata = {"dataset_id": name, "ssorl": json.dumps(asdict(eps.meta)), "minari_version": _version()}
+        if eps.meta.random_return is not None and eps.meta.expert_return is not None:
+            metadata |= {"ref_min_score": eps.meta.random_return, "ref_max_score": eps.meta.expert_return}
+        storage.update_metadata(metadata)
+        storage.update_episodes(
+            EpisodeBuffer(
+                id=e,
+                observations=one.obs,  # type: ignore[arg-type]  Minari takes stacked arrays as well as lists
+                actions=one.act,  # type: ignore[arg-type]
+                rewards=one.rew,  # type: ignore[arg-type]
+                terminations=one.terminated,  # type: ignore[arg-type]
+                truncations=one.truncated,  # type: ignore[arg-type]
+            )
+            for e, one in ((e, eps[e]) for e in range(eps.n_episodes))
+        )
+
+
+def _version() -> str:
+    import minari
+
+    return minari.__version__
+
+
+def _download(name: str):
+    import minari
+
+    try:
+        minari.download_dataset(name)
+        return minari.load_dataset(name)
+    except Exception as err:  # Minari's remotes raise errors of many kinds; to the user they mean one thing
+        reason = (str(err).strip().splitlines() or [type(err).__name__])[0][:160]
+        raise DataError(
+            f"minari/{name}: is not on this machine and could not be downloaded ({reason}); check the name with "
+            f"`minari list remote`, or download it elsewhere and copy it into {_root()}"
+        ) from err
+
+
+def _root() -> Path:
+    return Path(os.environ.get("MINARI_DATASETS_PATH", Path.home() / ".minari" / "datasets"))
+
+
+def local_ids() -> list[str]:
+    """The ids of the Minari datasets on this machine."""
+    root = _root()
+    return sorted(str(p.parent.parent.relative_to(root)) for p in root.rglob("data/metadata.json"))
+
+
+def _data_folder(path: Path) -> Path | None:
+    return next((p for p in (path / "data", path) if (p / "metadata.json").is_file()), None)
+
+
+def _episodes(dataset, src: str, min_length: int) -> Episodes:
+    space = dataset.action_space
+    if space.__class__.__name__ != "Box" or len(space.shape) != 1:
+        raise DataError(f"{src}: has actions of {space}; only vectors of real numbers (Box) are supported")
+    own = dataset.storage.metadata.get("ssorl")
+    if isinstance(own, str):
+        meta = meta_from_json(own, src)
+    else:
+        stored, spec = dataset.storage.metadata, dataset.spec.env_spec
+        bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+        meta = Meta(
+            source=src,
+            env=spec.id if spec is not None else None,
+            act_low=tuple(float(x) for x in space.low) if bounded else (),
+            act_high=tuple(float(x) for x in space.high) if bounded else (),
+            act_range="declared" if bounded else "inferred",
+            random_return=_number(stored.get("ref_min_score")),
+            expert_return=_number(stored.get("ref_max_score")),
+        )
+    # Minari hands out one episode at a time, so here alone a loop over trajectories is what its format asks for.
+    return join((_trajectory(ep, src) for ep in dataset.iterate_episodes()), meta, min_length)
+
+
+def _number(value: object) -> float | None:
+    return None if value is None else float(value)  # type: ignore[arg-type]
+
+
+def _trajectory(ep, src: str) -> Trajectory:
+    ended = np.asarray(ep.terminations)
+    inner = np.flatnonzero(ended[:-1])
+    if inner.size:
+        raise DataError(f"{src}: trajectory {ep.id} goes on after it terminated at step {inner[0]}; cut it there")
+    return Trajectory(_flatten(ep.observations), ep.actions, ep.rewards, bool(ended[-1]) if ended.size else False)
+
+
+def _flatten(obs: object) -> np.ndarray:
+    """[T+1, …] arrays, or a dict or tuple of them, as [T+1, O], dict keys in alphabetical order as Gymnasium does."""
+    if isinstance(obs, dict):
+        return np.concatenate([_flatten(obs[k]) for k in sorted(obs)], axis=1)
+    if isinstance(obs, tuple):
+        return np.concatenate([_flatten(o) for o in obs], axis=1)
+    array = np.asarray(obs)
+    return array.reshape(len(array), -1)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    # Minari and Gymnasium warn about versions and missing descriptions, which is not the user's to mend here.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,197 @@
+"""Parquet folders in LeRobot's layout (v2: a file an episode; v3: many episodes a file).
+
+Columns: state features (`observation.*` vectors of numbers), `action`, `episode_index`, `frame_index`, `next.reward`,
+`next.done`. A frame holds the state before its action, so the state after the last action is unknown and the last
+frame only lends its state to the one before, unless the file also has `next.observation.*` (ssorl writes it) or
+`next.truncated` where a done frame was a time limit.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from ssorl.data.check import build, dropped_note, reading
+from ssorl.data.episodes import Episodes, Meta, offsets
+from ssorl.data.sources.npz import meta_from_json
+from ssorl.errors import DataError, SsorlError
+
+STATE, NEXT = "observation.", "next.observation."
+
+
+def sniff(path: Path) -> bool:
+    """Whether it is a folder with meta/info.json and data/, or one Parquet file."""
+    if path.is_dir():
+        return (path / "meta" / "info.json").is_file() and (path / "data").is_dir()
+    return path.is_file() and path.open("rb").read(4) == b"PAR1"
+
+
+def load(path: Path, min_length: int = 0) -> Episodes:
+    """Read and check one folder or file."""
+    src = str(path)
+    with reading(src, "a LeRobot Parquet folder"):
+        pa, pq = _arrow()
+        files = sorted((path / "data").rglob("*.parquet")) if path.is_dir() else [path]
+        if not files:
+            raise DataError(f"{src}: has no .parquet file under data/; nothing can be learnt from an empty folder")
+        tables = [_read(pq, f) for f in files]
+        columns = tables[0].column_names
+        for file, table in zip(files, tables, strict=True):
+            if table.column_names != columns:
+                raise DataError(f"{file}: has other columns than {files[0]}; all files of a folder must agree")
+        table = pa.concat_tables(tables, promote_options="permissive")
+        return _episodes(table, path, src, min_length)
+
+
+def save(eps: Episodes, path: Path) -> None:
+    """Write a LeRobot folder with all episodes in one file, and the next state beside each state."""
+    pa, pq = _arrow()
+    (path / "data" / "chunk-000").mkdir(parents=True)
+    (path / "meta").mkdir()
+    step = np.arange(eps.n_steps)
+    done = eps.terminated | eps.truncated
+    act = pa.FixedSizeListArray.from_arrays(
+        pa.array(eps.act.reshape(-1)), eps.n_act, mask=pa.array(~eps.labelled)
+    ) if eps.n_act else None
+    columns = {
+        "observation.state": _vectors(pa, eps.obs[eps.obs_row]),
+        "next.observation.state": _vectors(pa, eps.obs[eps.obs_row + 1]),
+        **({"action": act} if act is not None else {}),
+        "episode_index": eps.episode_of_step,
+        "frame_index": step - np.repeat(eps.start[:-1], eps.lengths),
+        "index": step,
+        "next.reward": eps.rew,
+        "next.done": done,
+        "next.truncated": eps.truncated,
+    }
+    pq.write_table(pa.table(columns), path / "data" / "chunk-000" / "file-000.parquet")
+    info = {
+        "codebase_version": "v3.0",
+        "total_episodes": eps.n_episodes,
+        "total_frames": eps.n_steps,
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "features": {
+            "observation.state": {"dtype": "float32", "shape": [eps.n_obs]},
+            "next.observation.state": {"dtype": "float32", "shape": [eps.n_obs]},
+            "action": {"dtype": "float32", "shape": [eps.n_act]},
+        },
+        "ssorl": asdict(eps.meta),
+    }
+    (path / "meta" / "info.json").write_text(json.dumps(info, indent=1))
+
+
+def _arrow():
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as err:
+        raise SsorlError("Parquet files need pyarrow; install it with: pip install 'ssorl[parquet]'") from err
+    return pa, pq
+
+
+def _read(pq, file: Path):
+    with reading(str(file), "Parquet"):
+        return pq.read_table(file, use_threads=False)
+
+
+def _vectors(pa, array: np.ndarray):
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
+
+
+def _episodes(table, path: Path, src: str, min_length: int) -> Episodes:
+    names = table.column_names
+    states = [n for n in names if n.startswith(STATE) and _is_numeric(table.schema.field(n).type)]
+    if not states or "episode_index" not in names:
+        raise DataError(f"{src}: has no numeric observation.* column or no episode_index; is it in LeRobot's layout?")
+    if table.num_rows == 0:
+        raise DataError(f"{src}: holds no frames; nothing can be learnt from an empty file")
+    episode = _column(table, "episode_index", src)[:, 0].astype(np.int64)
+    frame = _column(table, "frame_index", src)[:, 0] if "frame_index" in names else np.arange(len(episode))
+    order = np.lexsort((frame, episode))
+    if not (order == np.arange(len(order))).all():
+        table, episode, frame = table.take(order), episode[order], frame[order]
+    bounds = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
+    lengths = np.diff(bounds)
+    skipped = np.flatnonzero((np.diff(frame) != 1) & (np.diff(episode) == 0))
+    if skipped.size:
+        at = skipped[0]
+        raise DataError(
+            f"{src}: episode {episode[at]} jumps from frame {int(frame[at])} to {int(frame[at + 1])}; "
+            "every frame must be there once"
+        )
+    obs = np.concatenate([_column(table, n, src) for n in states], axis=1)
+    act = _column(table, "action", src, nullable=True) if "action" in names else None
+    meta = _meta(path, src, 0 if act is None else act.shape[1])
+    if "next.reward" in names:
+        rew = _column(table, "next.reward", src)[:, 0]
+    else:
+        rew = np.zeros(len(episode), np.float32)
+        meta = meta.noting("there is no next.reward column: rewards are 0, so only labelling and cloning make sense")
+    ended = _column(table, "next.done", src)[:, 0] > 0 if "next.done" in names else np.zeros(len(episode), bool)
+    if "next.truncated" in names:
+        ended &= ~(_column(table, "next.truncated", src)[:, 0] > 0)
+    after = [NEXT + n.removeprefix(STATE) for n in states]
+    if all(n in names for n in after):
+        last = bounds[1:] - 1
+        flat = np.empty((len(obs) + len(lengths), obs.shape[1]), np.float32)
+        flat[np.arange(len(obs)) + np.repeat(np.arange(len(lengths)), lengths)] = obs
+        tail = table.take(last)
+        flat[last + np.arange(1, len(lengths) + 1)] = np.concatenate([_column(tail, n, src) for n in after], axis=1)
+        return build(flat, act, rew, ended, lengths, meta, min_length)
+    keep = np.ones(len(obs), bool)
+    keep[bounds[1:] - 1] = False
+    if (lengths == 1).any():
+        raise DataError(
+            f"{src}: episode {episode[bounds[int(np.argmax(lengths == 1))]]} has a single frame, so no step is left "
+            "of it; remove it"
+        )
+    ended[bounds[1:] - 1] = False
+    meta = meta.noting(dropped_note(len(lengths)))
+    return build(obs, None if act is None else act[keep], rew[keep], ended[keep], lengths - 1, meta, min_length)
+
+
+def _is_numeric(kind) -> bool:
+    import pyarrow.types as t
+
+    if t.is_list(kind) or t.is_fixed_size_list(kind) or t.is_large_list(kind):
+        kind = kind.value_type
+    return t.is_floating(kind) or t.is_integer(kind) or t.is_boolean(kind)
+
+
+def _column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
+    """One column as [rows, size] float32; rows without a value are NaN where that is allowed."""
+    import pyarrow as pa
+
+    column = table.column(name).combine_chunks()
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not _is_numeric(column.type):
+        raise DataError(f"{src}: column {name} is of type {column.type}; numbers or vectors of numbers are due")
+    if column.null_count and not nullable:
+        raise DataError(f"{src}: column {name} has {column.null_count} empty rows; only actions may be missing")
+    if not hasattr(column, "flatten") or isinstance(column, pa.StructArray) or not pa.types.is_nested(column.type):
+        return column.to_numpy(zero_copy_only=False).astype(np.float32)[:, None]
+    there = ~np.asarray(column.is_null())
+    flat = column.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    if not there.any():
+        size = getattr(column.type, "list_size", 1)
+        return np.full((len(column), size), np.nan, np.float32)
+    size, rest = divmod(len(flat), int(there.sum()))
+    widths = np.diff(offsets(np.asarray(column.drop_null().value_lengths())))
+    if rest or (widths != size).any():
+        raise DataError(f"{src}: the vectors in column {name} are not all of one size; put other robots in other files")
+    out = np.full((len(column), size), np.nan, np.float32)
+    out[there] = flat.reshape(-1, size)
+    return out
+
+
+def _meta(path: Path, src: str, n_act: int) -> Meta:
+    file = path / "meta" / "info.json"
+    if file.is_file():
+        info = json.loads(file.read_text())
+        if isinstance(info, dict) and isinstance(info.get("ssorl"), dict):
+            meta = meta_from_json(json.dumps(info["ssorl"]), src)
+            return meta if len(meta.act_low) in (0, n_act) else Meta(source=src)
+    return Meta(source=src)

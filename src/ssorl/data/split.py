@@ -1,0 +1,210 @@
+"""Which trajectories keep their actions: the coupled, decoupled and wide-subsample setups of the paper.
+
+A split is drawn from returns alone, is a small value that can be saved, and `apply` writes NaN over every action it
+hides. What leaves `apply` depends on no hidden action; `truth` hands those out apart, for diagnostics only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ssorl.data.episodes import Episodes, action_range
+from ssorl.errors import DataError
+from ssorl.store import atomic
+
+Third = Literal["low", "med", "high"]
+THIRDS: tuple[Third, ...] = ("low", "med", "high")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Numbers of trajectories, drawn from one dataset. A trajectory may stand in it more than once."""
+
+    labelled: np.ndarray  # [L] int64, ascending
+    unlabelled: np.ndarray  # [U] int64, ascending
+    recipe: dict  # kind, parameters and seed: how it was made
+    n_episodes: int  # trajectories of the dataset it was drawn from
+    fingerprint: int  # of that dataset's lengths and rewards, never of its actions
+
+    def save(self, path: Path | str) -> None:
+        """Write it as JSON."""
+        body = {**vars(self), "labelled": self.labelled.tolist(), "unlabelled": self.unlabelled.tolist()}
+        with atomic(path) as fresh:
+            fresh.write_text(json.dumps(body))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Split:
+        """Read what `save` wrote."""
+        try:
+            body = json.loads(Path(path).read_text())
+            for name in ("labelled", "unlabelled"):
+                body[name] = np.asarray(body[name], np.int64).reshape(-1)
+            return cls(**body)
+        except (OSError, ValueError, TypeError, KeyError) as err:
+            raise DataError(f"{path}: cannot be read as a split ({err}); make it with `ssorl data split`") from err
+
+
+def coupled(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int = 0) -> Split:
+    """`fraction` of all trajectories, drawn from the bottom `quality` % by return, keep their actions."""
+    _all_have_actions(eps)
+    n_labelled = _count(eps, fraction, "--fraction")
+    if not 0 < quality <= 100:
+        raise DataError(f"quality is {quality:g}; it is a percentage above 0 and at most 100")
+    pool = by_return(eps)[: _round(quality / 100 * len(eps))]
+    if len(pool) < n_labelled:
+        raise DataError(
+            f"{eps.meta.source}: the bottom {quality:g} % has {len(pool)} of {len(eps)} trajectories but {n_labelled} are "
+            f"to keep their actions; raise --quality to {100 * fraction:g} or more, or lower --fraction"
+        )
+    rng = np.random.default_rng(seed)
+    labelled = np.sort(rng.choice(pool, n_labelled, replace=False))
+    rest = np.setdiff1d(np.arange(len(eps)), labelled)
+    return _split(eps, labelled, rest, kind="coupled", fraction=fraction, quality=quality, seed=seed)
+
+
+def decoupled(
+    eps: Episodes,
+    labelled: Third = "low",
+    labelled_fraction: float = 0.1,
+    unlabelled: Third = "high",
+    unlabelled_fraction: float = 0.1,
+    seed: int = 0,
+) -> Split:
+    """Labelled trajectories from one third by return, unlabelled ones from one third; sizes as shares of the dataset.
+
+    Where one third serves both, no trajectory is in both as long as there are enough. Where it has fewer than are
+    asked for (the paper asks for half of the dataset from a third of it), each stands in the split equally often, up
+    to one.
+    """
+    _all_have_actions(eps)
+    for third in (labelled, unlabelled):
+        if third not in THIRDS:
+            raise DataError(f"{third!r} is no third of the data; choose one of {', '.join(THIRDS)}")
+    n_labelled = _count(eps, labelled_fraction, "--labelled-fraction")
+    n_unlabelled = _count(eps, unlabelled_fraction, "--unlabelled-fraction")
+    cuts = [_round(len(eps) * i / 3) for i in range(4)]
+    order, rng = by_return(eps), np.random.default_rng(seed)
+    pools = {name: order[a:b] for name, a, b in zip(THIRDS, cuts[:-1], cuts[1:], strict=True)}
+    if not all(len(p) for p in pools.values()):
+        raise DataError(f"{eps.meta.source}: {len(eps)} trajectories cannot be cut into thirds; at least 3 are needed")
+    keep = _draw(pools[labelled], n_labelled, rng)
+    rest = np.setdiff1d(pools[unlabelled], keep) if labelled == unlabelled else pools[unlabelled]
+    hide = _draw(rest if len(rest) else pools[unlabelled], n_unlabelled, rng)
+    recipe = {
+        "labelled": labelled,
+        "labelled_fraction": labelled_fraction,
+        "unlabelled": unlabelled,
+        "unlabelled_fraction": unlabelled_fraction,
+    }
+    return _split(eps, keep, hide, kind="decoupled", **recipe, seed=seed)
+
+
+def wide(eps: Episodes, n_draws: int = 1000, n_bins: int = 40, seed: int = 0) -> Split:
+    """The wide subsample: draws that favour rare returns, all with their actions; split the result further as you like.
+
+    The upper returns of the bins are linearly spaced from the lowest to the highest; each draw picks a bin with weight
+    1/n_i among those that hold any trajectory, then one of its trajectories uniformly. Draws may repeat.
+    """
+    low, high = eps.returns.min(), eps.returns.max()
+    upper = np.linspace(low, high, n_bins)
+    upper[-1] = high
+    bin_of = np.searchsorted(upper, eps.returns, side="left")
+    size = np.bincount(bin_of, minlength=n_bins)
+    # Picking bin i with weight 1/n_i, then one of n_i, gives each of its trajectories the weight 1/n_i².
+    weight = 1.0 / size[bin_of].astype(np.float64) ** 2
+    rng = np.random.default_rng(seed)
+    drawn = np.sort(rng.choice(len(eps), n_draws, p=weight / weight.sum()))
+    return _split(eps, drawn, drawn[:0], kind="wide", n_draws=n_draws, n_bins=n_bins, seed=seed)
+
+
+def apply(split: Split, eps: Episodes) -> Episodes:
+    """The trajectories of the split, in the dataset's order, NaN over every hidden action."""
+    chosen, hidden = _chosen(split, eps)
+    if np.array_equal(chosen, np.arange(len(eps))):
+        act = eps.act.copy()  # the rest is shared: a split costs one action table
+        out = eps
+    else:
+        out = eps.take(chosen)
+        act = out.act
+    act[np.repeat(hidden, out.lengths)] = np.nan
+    meta = out.meta
+    if meta.act_range != "declared":
+        # A range guessed from all actions would tell of the hidden ones, so it is guessed again from the rest.
+        meta = replace(meta, **action_range(act))
+    return replace(out, act=act, meta=meta)
+
+
+def truth(split: Split, eps: Episodes) -> np.ndarray:
+    """The true actions of the steps that `apply` hides, NaN elsewhere, [S, A]. For diagnostics, never for training."""
+    chosen, hidden = _chosen(split, eps)
+    full = eps.take(chosen)
+    full.act[~np.repeat(hidden, full.lengths)] = np.nan
+    return full.act
+
+
+def by_return(eps: Episodes) -> np.ndarray:
+    """Trajectories from the lowest return to the highest, ties in the dataset's order."""
+    return np.argsort(eps.returns, kind="stable")
+
+
+def _chosen(split: Split, eps: Episodes) -> tuple[np.ndarray, np.ndarray]:
+    """Trajectory numbers in ascending order, and which of them are hidden."""
+    if len(eps) != split.n_episodes or fingerprint(eps) != split.fingerprint:
+        raise DataError(
+            f"{eps.meta.source}: the split was drawn from another dataset ({split.n_episodes} trajectories, these are "
+            f"{len(eps)}); draw it again"
+        )
+    both = np.concatenate([split.labelled, split.unlabelled])
+    hidden = np.repeat([False, True], [len(split.labelled), len(split.unlabelled)])
+    if len(both) == 0 or both.min() < 0 or both.max() >= len(eps):
+        raise DataError("the split names trajectories that are not there; draw it again")
+    order = np.argsort(both, kind="stable")
+    return both[order], hidden[order]
+
+
+def fingerprint(eps: Episodes) -> int:
+    """A checksum of lengths and rewards: the same data has the same one whatever its actions."""
+    return zlib.crc32(np.ascontiguousarray(eps.rew).tobytes(), zlib.crc32(eps.start.tobytes()))
+
+
+def _split(eps: Episodes, labelled: np.ndarray, unlabelled: np.ndarray, **recipe) -> Split:
+    return Split(labelled.astype(np.int64), unlabelled.astype(np.int64), recipe, len(eps), fingerprint(eps))
+
+
+def _draw(pool: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """`n` of the pool; past its size every member comes as often as any other, up to one."""
+    whole, rest = divmod(n, len(pool))
+    return np.sort(np.concatenate([np.tile(pool, whole), rng.choice(pool, rest, replace=False)]))
+
+
+def _round(x: float) -> int:
+    return math.floor(x + 0.5 + 1e-9)
+
+
+def _count(eps: Episodes, fraction: float, flag: str) -> int:
+    if not 0 < fraction <= 1:
+        raise DataError(f"{flag} is {fraction:g}; it is a share above 0 and at most 1")
+    n = _round(fraction * len(eps))
+    if n == 0:
+        need = math.ceil(0.5 / fraction)
+        raise DataError(
+            f"{eps.meta.source}: {fraction:g} of {len(eps)} trajectories is none; give at least {need} trajectories or "
+            f"{flag} {math.ceil(100 / len(eps)) / 100:g}"
+        )
+    return n
+
+
+def _all_have_actions(eps: Episodes) -> None:
+    lacking = np.flatnonzero(eps.labelled_share < 1)
+    if len(lacking):
+        raise DataError(
+            f"{eps.meta.source}: {len(lacking)} of {len(eps)} trajectories lack actions already (trajectory {lacking[0]} "
+            "first), so there is no truth to hide; use the data as it is, without a split"
+        )

@@ -1,0 +1,130 @@
+"""Numbers about trajectories: standardisation, profiles and what looks odd."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ssorl.data.episodes import Episodes
+
+
+class Standardiser(NamedTuple):
+    """Mean and deviation of the states; a constant dimension is centred and left unscaled."""
+
+    mean: np.ndarray  # [O]
+    std: np.ndarray  # [O]
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        """Standardised states, [..., O]."""
+        return (obs - self.mean) / self.std
+
+
+def standardiser(eps: Episodes) -> Standardiser:
+    """From all states, labelled or not: states are never hidden."""
+    mean = eps.obs.mean(0, dtype=np.float64)
+    std = eps.obs.std(0, dtype=np.float64)
+    constant = std <= 1e-6 * np.maximum(1, np.abs(mean))
+    return Standardiser(mean.astype(np.float32), np.where(constant, 1, std).astype(np.float32))
+
+
+def spread(values: np.ndarray) -> dict[str, float]:
+    """Mean, standard deviation, min and max."""
+    return {
+        "mean": float(values.mean()),
+        "std": float(values.std()),
+        "min": float(values.min()),
+        "max": float(values.max()),
+    }
+
+
+def profile(eps: Episodes) -> dict:
+    """What `ssorl data show` tells, as plain values."""
+    norm = eps.normalised_returns()
+    act = eps.act[eps.labelled]
+    return {
+        "source": eps.meta.source,
+        "env": eps.meta.env,
+        "trajectories": eps.n_episodes,
+        "steps": eps.n_steps,
+        "observation_size": eps.n_obs,
+        "action_size": eps.n_act,
+        "labelled_share": float(eps.labelled.mean()),
+        "labelled_trajectories": int((eps.labelled_share == 1).sum()),
+        "partly_labelled_trajectories": int(((eps.labelled_share > 0) & (eps.labelled_share < 1)).sum()),
+        "terminated_share": float(eps.terminated[eps.start[1:] - 1].mean()),
+        "length": spread(eps.lengths),
+        "return": spread(eps.returns),
+        "normalised_return": None if norm is None else spread(norm),
+        "action_range": {
+            "low": list(eps.meta.act_low),
+            "high": list(eps.meta.act_high),
+            "known": eps.meta.act_range,
+            "seen_low": act.min(0).tolist() if len(act) else None,
+            "seen_high": act.max(0).tolist() if len(act) else None,
+        },
+        "observation_range": {"low": eps.obs.min(0).tolist(), "high": eps.obs.max(0).tolist()},
+        "warnings": oddities(eps),
+        "notes": list(eps.meta.notes),
+    }
+
+
+def oddities(eps: Episodes) -> list[str]:
+    """Sentences about what a user may want to know before training."""
+    found = []
+    low, high = eps.obs.min(0), eps.obs.max(0)
+    constant = np.flatnonzero(low == high)
+    if len(constant):
+        found.append(f"observation dimensions {_some(constant)} never change")
+    act = eps.act[eps.labelled]
+    if len(act):
+        stuck = np.flatnonzero(act.min(0) == act.max(0))
+        if len(stuck):
+            found.append(f"action dimensions {_some(stuck)} never change")
+        if eps.meta.act_range != "inferred":  # an inferred range is touched by construction
+            bound_low, bound_high = np.float32(eps.meta.act_low), np.float32(eps.meta.act_high)
+            slack = 1e-3 * (bound_high - bound_low)
+            share = float(((act <= bound_low + slack) | (act >= bound_high - slack)).mean())
+            if share > 0.05:
+                found.append(f"{share:.0%} of the action values sit at a bound of their range")
+        else:
+            found.append("no action range is declared: the range seen is taken for it")
+    elif eps.n_steps:
+        found.append("no step has an action: nothing can teach an inverse dynamics model")
+    if (eps.rew == eps.rew[0]).all():
+        found.append(f"every reward is {eps.rew[0]:g}")
+    twins = duplicates(eps)
+    if len(twins):
+        found.append(f"{len(twins)} trajectories repeat an earlier one (first: trajectory {twins[0]})")
+    return found
+
+
+def duplicates(eps: Episodes) -> np.ndarray:
+    """Trajectories whose observations and rewards equal, bit for bit, those of an earlier one."""
+    rng = np.random.default_rng(0)
+
+    def digest(values: np.ndarray, start: np.ndarray) -> np.ndarray:
+        # A sum of bits times random odd weights, modulo 2^64: exact, so equal trajectories always agree.
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(len(values), -1)
+        row = np.zeros(len(values), np.uint64)
+        for dim in range(bits.shape[1]):
+            row += bits[:, dim].astype(np.uint64) * rng.integers(1, 2**63, dtype=np.uint64)
+        place = np.arange(len(values)) - np.repeat(start[:-1], np.diff(start))
+        mixed = (row ^ (row >> np.uint64(29))) * (np.uint64(0x9E3779B97F4A7C15) + np.uint64(2) * place.astype(np.uint64))
+        return np.add.reduceat(mixed, start[:-1])
+
+    keys = np.stack(
+        [
+            eps.lengths.astype(np.uint64),
+            digest(eps.obs, eps.start + np.arange(len(eps.start))),
+            digest(eps.rew, eps.start),
+        ],
+        axis=1,
+    )
+    _, first = np.unique(keys, axis=0, return_index=True)
+    return np.setdiff1d(np.arange(len(eps)), first)
+
+
+def _some(indices: np.ndarray, n: int = 8) -> str:
+    shown = ", ".join(str(i) for i in indices[:n])
+    return shown + (f" and {len(indices) - n} more" if len(indices) > n else "")

@@ -1,0 +1,1 @@
+"""Pictures and pages. Reads data and results; knows nothing of training."""
