@@ -1,1 +1,278 @@
+"""The command line, thin: parse, call, print. Everything heavy is imported by the command that needs it."""
 
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ssorl.errors import SsorlError
+
+Json = Annotated[bool, tyro.conf.arg(help="print the result as JSON on standard output")]
+Format = Literal["npz", "d4rl", "minari", "lerobot", "pickle"]
+Setup = Literal["coupled", "decoupled", "wide"]
+Third = Literal["low", "med", "high"]
+
+
+def _arg(metavar: str, text: str):
+    # "default: None" tells a reader nothing; where a default matters the text says it.
+    return tyro.conf.arg(metavar=metavar, help=text, help_behavior_hint="")
+
+
+@dataclass(frozen=True)
+class Input:
+    """Where the trajectories are: a name (see `ssorl data list`) or a path, or a labelled and an unlabelled file."""
+
+    dataset: Annotated[
+        tyro.conf.Positional[str | None],
+        _arg("[DATASET]", "builtin/…, sim/…, d4rl/…, minari/…, or the path of a file or folder"),
+    ] = None
+    labelled: Annotated[str | None, _arg("FILE", "in place of DATASET: trajectories with actions")] = None
+    unlabelled: Annotated[str | None, _arg("FILE", "and trajectories whose actions are absent or to be ignored")] = None
+    format: Annotated[Format | None, _arg("{npz,d4rl,minari,lerobot,pickle}", "read as this format")] = None
+    min_length: Annotated[int, _arg("N", "leave out trajectories of fewer steps (0)")] = 0
+
+    def load(self):
+        """The trajectories."""
+        from ssorl.data import load, load_pair
+
+        if self.dataset and not (self.labelled or self.unlabelled):
+            return load(self.dataset, self.format, self.min_length)
+        if self.labelled and self.unlabelled and not self.dataset:
+            return load_pair(self.labelled, self.unlabelled, self.format, self.min_length)
+        raise SsorlError("name one dataset, or both --labelled FILE and --unlabelled FILE")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which actions to hide: the paper's setups."""
+
+    setup: Annotated[Setup | None, _arg("{coupled,decoupled,wide}", "which setup; coupled if another is not named")] = (
+        None
+    )
+    fraction: Annotated[float | None, _arg("F", "coupled: share of trajectories that keep their actions (0.1)")] = None
+    quality: Annotated[float | None, _arg("Q", "coupled: those come from the bottom Q % by return (50)")] = None
+    labelled_third: Annotated[Third | None, _arg("{low,med,high}", "decoupled: labelled ones come from (low)")] = None
+    labelled_fraction: Annotated[float | None, _arg("F", "decoupled: how many, as share of the dataset (0.1)")] = None
+    unlabelled_third: Annotated[Third | None, _arg("{low,med,high}", "decoupled: unlabelled ones come from (high)")] = (
+        None
+    )
+    unlabelled_fraction: Annotated[float | None, _arg("F", "decoupled: how many, as share of the dataset (0.1)")] = None
+    seed: Annotated[int | None, _arg("N", "of the draw (0)")] = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether any of it was given."""
+        return any(value is not None for value in vars(self).values())
+
+    def draw(self, eps):
+        """The split of these trajectories; what was not given has the default of the function that draws it."""
+        from ssorl.data import split
+
+        setup = self.setup or "coupled"
+        names = {
+            "coupled": {"fraction": "fraction", "quality": "quality"},
+            "decoupled": {
+                "labelled": "labelled_third",
+                "labelled_fraction": "labelled_fraction",
+                "unlabelled": "unlabelled_third",
+                "unlabelled_fraction": "unlabelled_fraction",
+            },
+            "wide": {},
+        }[setup]
+        foreign = [k for k, v in vars(self).items() if v is not None and k not in (*names.values(), "setup", "seed")]
+        if foreign:
+            flags = ", ".join("--" + k.replace("_", "-") for k in foreign)
+            raise SsorlError(f"{flags} means nothing in the {setup} setup; name the setup you mean with --setup")
+        given = {k: getattr(self, v) for k, v in {**names, "seed": "seed"}.items() if getattr(self, v) is not None}
+        return getattr(split, setup)(eps, **given)
+
+
+Flat = tyro.conf.OmitArgPrefixes
+
+
+@dataclass(frozen=True)
+class DataList:
+    """List the datasets that can be named."""
+
+    json: Json = False
+
+    def run(self) -> None:
+        """Print a table."""
+        from ssorl.data.catalogue import catalogue
+
+        rows = catalogue()
+        if self.json:
+            return _print_json(rows)
+        from ssorl.report.terminal import show_catalogue
+
+        return show_catalogue(rows)
+
+
+@dataclass(frozen=True)
+class DataShow:
+    """Show what is in a dataset: counts, returns, ranges, and what looks odd."""
+
+    input: Flat[Input]
+    recipe: Flat[Recipe]
+    split: Annotated[Path | None, _arg("FILE", "hide the actions that this saved split hides")] = None
+    plot: Annotated[Path | None, _arg("FILE", "draw return densities, with against without actions, to a PNG")] = None
+    json: Json = False
+
+    def run(self) -> None:
+        """Load, split if asked, print, draw."""
+        from ssorl.data.split import Split, apply
+        from ssorl.data.stats import profile
+
+        eps = self.input.load()
+        if self.split is not None:
+            eps = apply(Split.load(self.split), eps)
+        elif self.recipe.asked:
+            eps = apply(self.recipe.draw(eps), eps)
+        told = profile(eps)
+        if self.plot is not None:
+            from ssorl.report.density import plot
+
+            plot(eps, self.plot)
+            told["plot"] = str(self.plot)
+        if self.json:
+            return _print_json(told)
+        from ssorl.report.terminal import show_profile
+
+        return show_profile(told)
+
+
+@dataclass(frozen=True)
+class DataConvert:
+    """Write a dataset in another format (a pair becomes one file with missing actions)."""
+
+    input: Flat[Input]
+    out: Annotated[Path, _arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")]
+    to: Annotated[Format | None, _arg("{npz,d4rl,minari,lerobot,pickle}", "the format, where the suffix says none")] = (
+        None
+    )
+    force: bool = False  # replace what is there
+    json: Json = False
+
+    def run(self) -> None:
+        """Load and save."""
+        from ssorl.data import save
+
+        eps = self.input.load()
+        save(eps, self.out, self.to, self.force)
+        _done(
+            self.json,
+            {"out": str(self.out), "trajectories": len(eps), "steps": eps.n_steps, "notes": eps.meta.notes},
+        )
+
+
+@dataclass(frozen=True)
+class DataSplit:
+    """Draw one of the paper's splits and save it; with --data also the trajectories with actions hidden."""
+
+    input: Flat[Input]
+    recipe: Flat[Recipe]
+    out: Annotated[Path, _arg("FILE", "the split: trajectory numbers, seed, how it was drawn (split.json)")] = Path(
+        "split.json"
+    )
+    data: Annotated[Path | None, _arg("FILE", "also write the trajectories, NaN over every hidden action")] = None
+    force: bool = False  # replace what is there
+    json: Json = False
+
+    def run(self) -> None:
+        """Load, draw, save."""
+        from ssorl.data import apply, save
+        from ssorl.errors import DataError
+
+        eps = self.input.load()
+        drawn = self.recipe.draw(eps)
+        for path in (self.out, self.data):
+            if path is not None and path.exists() and not self.force:
+                raise DataError(f"{path}: exists already; choose another name or pass --force")
+        if self.data is not None:
+            save(apply(drawn, eps), self.data, force=self.force)
+        drawn.save(self.out)
+        told = {"out": str(self.out), "data": None if self.data is None else str(self.data)}
+        _done(
+            self.json,
+            {**told, "labelled": len(drawn.labelled), "unlabelled": len(drawn.unlabelled), **drawn.recipe},
+        )
+
+
+@dataclass(frozen=True)
+class Data:
+    """Look at data, convert it, split it."""
+
+    command: (
+        Annotated[DataList, tyro.conf.subcommand("list")]
+        | Annotated[DataShow, tyro.conf.subcommand("show")]
+        | Annotated[DataConvert, tyro.conf.subcommand("convert")]
+        | Annotated[DataSplit, tyro.conf.subcommand("split")]
+    )
+
+    def run(self) -> None:
+        """Run the chosen command."""
+        self.command.run()
+
+
+@dataclass(frozen=True)
+class BehaviourTrain:
+    """Train a collector with SAC, as the bundled ones were; interrupted, the same command goes on."""
+
+    env: tyro.conf.Positional[Literal["hopper", "walker2d", "halfcheetah"]]
+
+    def run(self) -> None:
+        """Train."""
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """The policies that make the simulated datasets."""
+
+    command: Annotated[BehaviourTrain, tyro.conf.subcommand("train")]
+
+    def run(self) -> None:
+        """Run the chosen command."""
+        self.command.run()
+
+
+def _done(as_json: bool, told: dict) -> None:
+    if as_json:
+        return _print_json(told)
+    from rich.console import Console
+
+    Console().print(", ".join(f"{k} {v}" for k, v in told.items() if v not in (None, (), [])), soft_wrap=True)
+    return None
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=1, allow_nan=False))
+
+
+@dataclass(frozen=True)
+class Cli:
+    """Train control policies when most logged trajectories have no actions."""
+
+    command: Annotated[Data, tyro.conf.subcommand("data")] | Annotated[Behaviour, tyro.conf.subcommand("behaviour")]
+
+
+def main(args: list[str] | None = None) -> None:
+    """Entry point: 0 when all went well, 2 with one sentence when the user can mend it."""
+    try:
+        tyro.cli(
+            Cli, prog="ssorl", args=args, config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
+        ).command.run()
+    except SsorlError as err:
+        print(f"ssorl: {err}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("ssorl: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

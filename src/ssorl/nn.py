@@ -57,7 +57,5 @@ def adam(params: Params, grad: Params, state: Adam, lr: float) -> tuple[Params, 
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state.mean, grad)
     square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, state.square, grad)
     fix1, fix2 = 1 / (1 - 0.9**step), 1 / (1 - 0.999**step)
-    params = jax.tree.map(
-        lambda p, m, v: p - lr * m * fix1 / (jnp.sqrt(v * fix2) + 1e-8), params, mean, square
-    )
+    params = jax.tree.map(lambda p, m, v: p - lr * m * fix1 / (jnp.sqrt(v * fix2) + 1e-8), params, mean, square)
     return params, Adam(mean, square, step)

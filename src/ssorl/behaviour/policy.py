@@ -90,9 +90,7 @@ def load_snapshot(path: Path, step: int) -> Policy:
         if step not in steps:
             raise ValueError(f"{path}: no snapshot at step {step}; it has {steps}")
         i, n = steps.index(step), sum(name.startswith("w") for name in f.files)
-        return from_weights(
-            [f[f"{kind}{j}"][i] for j in range(n) for kind in "wb"], f["act_low"], f["act_high"]
-        )
+        return from_weights([f[f"{kind}{j}"][i] for j in range(n) for kind in "wb"], f["act_low"], f["act_high"])
 
 
 def write_npz(path: Path, arrays: dict[str, Any], compress: bool = False) -> None:

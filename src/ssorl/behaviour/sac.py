@@ -139,9 +139,7 @@ def update(config: SacConfig, learner: Learner, batch: Batch, noise: jax.Array):
     actor, opt_actor = adam(learner.actor, grad, learner.opt_actor, config.lr)
 
     # The gradient of alpha * (entropy - target) in alpha, taken in log alpha as common implementations do.
-    log_alpha, opt_alpha = adam(
-        learner.log_alpha, entropy - config.target_entropy, learner.opt_alpha, config.lr
-    )
+    log_alpha, opt_alpha = adam(learner.log_alpha, entropy - config.target_entropy, learner.opt_alpha, config.lr)
     soft = jax.tree.map(lambda t, c: t + config.tau * (c - t), learner.target, critic)
     learner = Learner(actor, critic, soft, log_alpha, opt_actor, opt_critic, opt_alpha)
     metrics = {
@@ -184,9 +182,7 @@ def init(config: SacConfig, seeds: tuple[int, ...]) -> State:
 
 
 @partial(jax.jit, static_argnames=("config", "n_updates"), donate_argnames=("state",))
-def iterate(
-    config: SacConfig, n_updates: int, state: State, new: Batch, obs: jax.Array, iteration: jax.Array
-):
+def iterate(config: SacConfig, n_updates: int, state: State, new: Batch, obs: jax.Array, iteration: jax.Array):
     """Store `new[S, N, ...]`, make `n_updates` updates, and choose actions for `obs[S, N, O]`.
 
     `iteration` counts the calls from 0: it says where to write, what is filled, and which noise to draw.

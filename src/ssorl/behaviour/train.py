@@ -346,9 +346,7 @@ class Reporter:
         rate = (step - self.mark[1]) / (now - self.mark[0])
         self.mark = now, step
         text = "  ".join(f"{x['eval']['mean']:.0f}±{x['eval']['std']:.0f}" for x in lines)
-        self.bar.console.print(
-            f"{self.config.env} {step:>9,d} steps  {rate:,.0f}/s  return {text}", highlight=False
-        )
+        self.bar.console.print(f"{self.config.env} {step:>9,d} steps  {rate:,.0f}/s  return {text}", highlight=False)
 
 
 def main(argv: list[str] | None = None) -> None:

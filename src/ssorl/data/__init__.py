@@ -4,6 +4,5 @@ from ssorl.data.episodes import Episodes, Meta, concat
 from ssorl.data.sources import load, load_pair, save
 from ssorl.data.split import Split, apply, coupled, decoupled, truth, wide
 
-__all__ = [
-    "Episodes", "Meta", "Split", "apply", "concat", "coupled", "decoupled", "load", "load_pair", "save", "truth", "wide",
-]  # fmt: skip
+__all__ = ["Episodes", "Meta", "Split", "apply", "concat", "coupled", "decoupled"]
+__all__ += ["load", "load_pair", "save", "truth", "wide"]

@@ -160,8 +160,7 @@ def join(trajectories: Iterable[Trajectory], meta: Meta, min_length: int = 0) ->
     ended = np.zeros(int(lengths.sum()), bool)
     ended[np.cumsum(lengths)[lengths > 0] - 1] = np.array([bool(p[3]) for p in parts])[lengths > 0]
     acts = [
-        np.full((n, n_act), np.nan, np.float32) if p[1] is None else p[1]
-        for n, p in zip(lengths, parts, strict=True)
+        np.full((n, n_act), np.nan, np.float32) if p[1] is None else p[1] for n, p in zip(lengths, parts, strict=True)
     ]
     return build(
         np.concatenate([p[0] for p in parts]),

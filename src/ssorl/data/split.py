@@ -60,8 +60,8 @@ def coupled(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int
     pool = by_return(eps)[: _round(quality / 100 * len(eps))]
     if len(pool) < n_labelled:
         raise DataError(
-            f"{eps.meta.source}: the bottom {quality:g} % has {len(pool)} of {len(eps)} trajectories but {n_labelled} are "
-            f"to keep their actions; raise --quality to {100 * fraction:g} or more, or lower --fraction"
+            f"{eps.meta.source}: the bottom {quality:g} % has {len(pool)} of {len(eps)} trajectories but {n_labelled} "
+            f"are to keep their actions; raise --quality to {100 * fraction:g} or more, or lower --fraction"
         )
     rng = np.random.default_rng(seed)
     labelled = np.sort(rng.choice(pool, n_labelled, replace=False))
@@ -109,12 +109,11 @@ def decoupled(
 def wide(eps: Episodes, n_draws: int = 1000, n_bins: int = 40, seed: int = 0) -> Split:
     """The wide subsample: draws that favour rare returns, all with their actions; split the result further as you like.
 
-    The upper returns of the bins are linearly spaced from the lowest to the highest; each draw picks a bin with weight
-    1/n_i among those that hold any trajectory, then one of its trajectories uniformly. Draws may repeat.
+    The bins are equally wide, so their upper returns are linearly spaced up to the highest; each draw picks a bin with
+    weight 1/n_i among those that hold any trajectory, then one of its trajectories uniformly. Draws may repeat.
     """
-    low, high = eps.returns.min(), eps.returns.max()
-    upper = np.linspace(low, high, n_bins)
-    upper[-1] = high
+    upper = np.linspace(eps.returns.min(), eps.returns.max(), n_bins + 1)[1:]
+    upper[-1] = eps.returns.max()  # against rounding: the best trajectory is in the last bin
     bin_of = np.searchsorted(upper, eps.returns, side="left")
     size = np.bincount(bin_of, minlength=n_bins)
     # Picking bin i with weight 1/n_i, then one of n_i, gives each of its trajectories the weight 1/n_i².
@@ -205,6 +204,6 @@ def _all_have_actions(eps: Episodes) -> None:
     lacking = np.flatnonzero(eps.labelled_share < 1)
     if len(lacking):
         raise DataError(
-            f"{eps.meta.source}: {len(lacking)} of {len(eps)} trajectories lack actions already (trajectory {lacking[0]} "
-            "first), so there is no truth to hide; use the data as it is, without a split"
+            f"{eps.meta.source}: {len(lacking)} of {len(eps)} trajectories lack actions already (the first is number "
+            f"{lacking[0]}), so there is no truth to hide; use the data as it is, without a split"
         )

@@ -110,7 +110,9 @@ def duplicates(eps: Episodes) -> np.ndarray:
         for dim in range(bits.shape[1]):
             row += bits[:, dim].astype(np.uint64) * rng.integers(1, 2**63, dtype=np.uint64)
         place = np.arange(len(values)) - np.repeat(start[:-1], np.diff(start))
-        mixed = (row ^ (row >> np.uint64(29))) * (np.uint64(0x9E3779B97F4A7C15) + np.uint64(2) * place.astype(np.uint64))
+        mixed = (row ^ (row >> np.uint64(29))) * (
+            np.uint64(0x9E3779B97F4A7C15) + np.uint64(2) * place.astype(np.uint64)
+        )
         return np.add.reduceat(mixed, start[:-1])
 
     keys = np.stack(

@@ -40,9 +40,7 @@ SPECS: dict[str, Spec] = {
     "hopper": Spec(
         "hopper.xml", 4, 1e-3, 5e-3, alive=1.0, clip_vel=10.0, z=(0.7, np.inf), angle=(-0.2, 0.2), state=100.0
     ),
-    "walker2d": Spec(
-        "walker2d.xml", 4, 1e-3, 5e-3, alive=1.0, clip_vel=10.0, z=(0.8, 2.0), angle=(-1.0, 1.0)
-    ),
+    "walker2d": Spec("walker2d.xml", 4, 1e-3, 5e-3, alive=1.0, clip_vel=10.0, z=(0.8, 2.0), angle=(-1.0, 1.0)),
     "halfcheetah": Spec("half_cheetah.xml", 5, 0.1, 0.1, normal_vel=True),
 }
 
@@ -60,9 +58,7 @@ def model_path(xml: str) -> Path:
     """Where the installed Gymnasium keeps a model file; found without importing Gymnasium, which is slow."""
     found = importlib.util.find_spec("gymnasium")
     if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError(
-            "gymnasium is needed for its MuJoCo models: pip install 'gymnasium[mujoco]'"
-        )
+        raise ModuleNotFoundError("gymnasium is needed for its MuJoCo models: pip install 'gymnasium[mujoco]'")
     return Path(found.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / xml
 
 
@@ -91,11 +87,7 @@ class Locomotion:
         n = self.n_envs if mask is None else int(np.count_nonzero(mask))
         noise, nv = self.spec.reset_noise, self._qvel.shape[1]
         qpos = self._qpos0 + rng.uniform(-noise, noise, (n, self._qpos0.size))
-        qvel = (
-            noise * rng.standard_normal((n, nv))
-            if self.spec.normal_vel
-            else rng.uniform(-noise, noise, (n, nv))
-        )
+        qvel = noise * rng.standard_normal((n, nv)) if self.spec.normal_vel else rng.uniform(-noise, noise, (n, nv))
         return self.set_state(qpos, qvel, mask)
 
     def set_state(self, qpos: Floats, qvel: Floats, mask: NDArray[np.bool_] | None = None) -> Floats:

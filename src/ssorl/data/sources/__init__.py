@@ -48,9 +48,7 @@ def load(name: str | Path, format: str | None = None, min_length: int = 0) -> Ep
     raise DataError(f"{path}: is in none of the formats {', '.join(FORMATS)}; convert it to one of them (docs/data.md)")
 
 
-def load_pair(
-    labelled: str | Path, unlabelled: str | Path, format: str | None = None, min_length: int = 0
-) -> Episodes:
+def load_pair(labelled: str | Path, unlabelled: str | Path, format: str | None = None, min_length: int = 0) -> Episodes:
     """One set from two: the actions of the second are absent or ignored, never looked at."""
     a, b = load(labelled, format, min_length), load(unlabelled, format, min_length)
     if not a.labelled.any():

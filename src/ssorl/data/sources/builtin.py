@@ -10,7 +10,10 @@ from ssorl.envs.pointmass import PointMass
 from ssorl.errors import DataError
 
 N_EPISODES, SEED = 300, 0
-RANDOM_RETURN, EXPERT_RETURN = 14.10, 90.38  # means over 10,000 episodes of skill 0 and 1; a test repeats them
+RANDOM_RETURN, EXPERT_RETURN = (
+    14.10,
+    90.38,
+)  # means over 10,000 episodes of skill 0 and 1; a test repeats them
 
 
 def names() -> list[str]:

@@ -56,7 +56,9 @@ def load(path: Path, min_length: int = 0) -> Episodes:
             raise DataError(f"{src}: observations have shape {obs.shape}; flatten each one to a vector")
         nxt = _dataset(file, "next_observations", src) if "next_observations" in file else None
         if nxt is not None and nxt.shape != obs.shape:
-            raise DataError(f"{src}: next_observations has shape {nxt.shape}, observations {obs.shape}; they must agree")
+            raise DataError(
+                f"{src}: next_observations has shape {nxt.shape}, observations {obs.shape}; they must agree"
+            )
         meta = _meta(file, src, task)
         if terminals is None:
             terminals = np.zeros(n, bool)

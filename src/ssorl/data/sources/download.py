@@ -15,7 +15,9 @@ BASE = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
 GYM = ("hopper", "walker2d", "halfcheetah")
 LEVELS = ("random", "medium", "medium-replay", "medium-expert", "expert", "full-replay")
 FILES: dict[str, str] = {
-    **{f"{env}-{level}-v2": f"gym_mujoco_v2/{env}_{level.replace('-', '_')}-v2.hdf5" for env in GYM for level in LEVELS},
+    **{
+        f"{env}-{level}-v2": f"gym_mujoco_v2/{env}_{level.replace('-', '_')}-v2.hdf5" for env in GYM for level in LEVELS
+    },
     "maze2d-open-dense-v0": "maze2d/maze2d-open-dense.hdf5",
     "maze2d-umaze-dense-v1": "maze2d/maze2d-umaze-dense-v1.hdf5",
     "maze2d-medium-dense-v1": "maze2d/maze2d-medium-dense-v1.hdf5",
@@ -58,7 +60,9 @@ def fetch(name: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         _resume(url, part)
     except urllib.error.HTTPError as err:
-        raise DataError(f"d4rl/{name}: the server answered {err.code} for {url}; copy the file to {path} by hand") from err
+        raise DataError(
+            f"d4rl/{name}: the server answered {err.code} for {url}; copy the file to {path} by hand"
+        ) from err
     except (urllib.error.URLError, TimeoutError, ConnectionError) as err:
         reason = getattr(err, "reason", err)
         raise DataError(
@@ -66,7 +70,9 @@ def fetch(name: str) -> Path:
             f"and copy it to {path}"
         ) from err
     except OSError as err:
-        raise SsorlError(f"d4rl/{name}: {part} cannot be written ({err.strerror}); free space or set D4RL_DATASET_DIR") from err
+        raise SsorlError(
+            f"d4rl/{name}: {part} cannot be written ({err.strerror}); free space or set D4RL_DATASET_DIR"
+        ) from err
     os.replace(part, path)
     return path
 
@@ -102,7 +108,13 @@ def _copy(answer, out, have: int, total: int | None) -> None:
     console = Console(stderr=True)
     if not console.is_terminal:
         print(f"downloading {out.name} ({total or '?'} bytes)", file=sys.stderr)
-    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        "{task.description}",
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(Path(out.name).stem, total=total, completed=have)
         while block := answer.read(1 << 20):

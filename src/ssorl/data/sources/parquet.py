@@ -53,9 +53,11 @@ def save(eps: Episodes, path: Path) -> None:
     (path / "meta").mkdir()
     step = np.arange(eps.n_steps)
     done = eps.terminated | eps.truncated
-    act = pa.FixedSizeListArray.from_arrays(
-        pa.array(eps.act.reshape(-1)), eps.n_act, mask=pa.array(~eps.labelled)
-    ) if eps.n_act else None
+    act = (
+        pa.FixedSizeListArray.from_arrays(pa.array(eps.act.reshape(-1)), eps.n_act, mask=pa.array(~eps.labelled))
+        if eps.n_act
+        else None
+    )
     columns = {
         "observation.state": _vectors(pa, eps.obs[eps.obs_row]),
         "next.observation.state": _vectors(pa, eps.obs[eps.obs_row + 1]),

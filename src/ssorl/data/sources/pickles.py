@@ -11,6 +11,7 @@ import math
 import mmap
 import pickle
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -184,7 +185,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
             raise DataError(f"{self.src}: sets the state of a {type(target).__name__}; only arrays are admitted")
         target.__setstate__(state)
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # type: ignore[attr-defined]
 
     def find_class(self, module: str, name: str) -> object:
         if (module, name) not in ADMITTED:

@@ -1,0 +1,24 @@
+"""Everything that can be named: what `ssorl data list` tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ssorl.data.sources import builtin, download
+
+
+def catalogue() -> list[dict]:
+    """One row a dataset: its name, where it is (here, a download, made on use), sizes and returns where known."""
+    from ssorl.data.sources.minari import local_ids
+    from ssorl.data.stats import profile
+
+    rows = []
+    for name in builtin.names():
+        told = profile(builtin.load_id(name))
+        known = {k: told[k] for k in ("steps", "trajectories", "normalised_return")}
+        rows.append({"name": f"builtin/{name}", "where": "made on use", **known})
+    for name, file in download.FILES.items():
+        there = (download.folder() / Path(file).name).is_file()
+        rows.append({"name": f"d4rl/{name}", "where": "here" if there else "download"})
+    rows += [{"name": f"minari/{n}", "where": "here"} for n in local_ids()]
+    return rows

@@ -1,0 +1,69 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+def show_profile(told: dict) -> None:
+    """What `profile` found, for reading."""
+    console = Console()
+    console.print(f"[bold]{escape(told['source'])}[/]" + (f"  (environment {told['env']})" if told["env"] else ""))
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("trajectories", f"{told['trajectories']:,}")
+    facts.add_row("steps", f"{told['steps']:,}")
+    facts.add_row("observation, action", f"{told['observation_size']} and {told['action_size']} numbers")
+    partly = told["partly_labelled_trajectories"]
+    facts.add_row(
+        "with actions",
+        f"{told['labelled_share']:.1%} of the steps, {told['labelled_trajectories']:,} whole trajectories"
+        + (f", {partly:,} in part" if partly else ""),
+    )
+    facts.add_row("ended by the task", f"{told['terminated_share']:.0%} of the trajectories, the rest truncated")
+    low, high = told["action_range"]["low"], told["action_range"]["high"]
+    if low:
+        same = len(set(low)) == 1 and len(set(high)) == 1
+        text = (
+            f"[{low[0]:g}, {high[0]:g}]"
+            if same
+            else ", ".join(f"[{a:g}, {b:g}]" for a, b in zip(low, high, strict=True))
+        )
+        facts.add_row("action range", escape(f"{text} ({told['action_range']['known']})"))
+    console.print(facts)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("", "mean", "std", "min", "max"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, digits in (("return", 1), ("normalised_return", 3), ("length", 1)):
+        if told[name] is not None:
+            table.add_row(
+                name.replace("_", " "),
+                *(f"{told[name][k]:,.{digits}f}" for k in ("mean", "std", "min", "max")),
+            )
+    console.print(table)
+    for note in told["notes"]:
+        console.print(f"note: {escape(note)}", soft_wrap=True)
+    for warning in told["warnings"]:
+        console.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True)
+    if told.get("plot"):
+        console.print(f"densities drawn to {escape(told['plot'])}", soft_wrap=True)
+
+
+def show_catalogue(rows: list[dict]) -> None:
+    """The datasets that can be named."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("name", no_wrap=True)
+    for name in ("steps", "trajectories", "normalised return"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("where", no_wrap=True)
+    for row in rows:
+        ret = row.get("normalised_return")
+        table.add_row(
+            escape(row["name"]),
+            f"{row['steps']:,}" if row.get("steps") else "",
+            f"{row['trajectories']:,}" if row.get("trajectories") else "",
+            f"{ret['mean']:.3f} ± {ret['std']:.3f}" if ret else "",
+            row["where"],
+        )
+    Console().print(table)
