@@ -58,7 +58,6 @@ def build(
     Trajectories shorter than `min_length` are left out, which is noted.
     """
     src = meta.source
-    obs, act, rew, terminated = (None if x is None else np.asarray(x) for x in (obs, act, rew, terminated))
     if len(lengths) == 0 or len(rew) == 0:
         raise DataError(f"{src}: holds no trajectories; nothing can be learnt from an empty file")
     n_steps = int(lengths.sum())
@@ -210,7 +209,7 @@ def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta) -> np.ndar
     """Actions checked for range and half-missing steps; what is off by rounding is put on the bound."""
     if act.shape[1] == 0:
         return np.ascontiguousarray(act, np.float32)
-    low, high = np.float64(meta.act_low), np.float64(meta.act_high)
+    low, high = np.array(meta.act_low, np.float64), np.array(meta.act_high, np.float64)
     if low.shape != (act.shape[1],) or high.shape != low.shape or not (low <= high).all():
         raise DataError(
             f"{src}: the declared action range {meta.act_low}…{meta.act_high} does not fit {act.shape[1]} dimensions"

@@ -27,6 +27,16 @@ class Meta:
     expert_return: float | None = None  # mean return of an expert: normalised 1
     notes: tuple[str, ...] = ()  # what a reader had to decide, in sentences
 
+    @property
+    def low(self) -> np.ndarray:
+        """Lowest action, [A] float32."""
+        return np.array(self.act_low, np.float32)
+
+    @property
+    def high(self) -> np.ndarray:
+        """Highest action, [A] float32."""
+        return np.array(self.act_high, np.float32)
+
     def normalise(self, returns: np.ndarray) -> np.ndarray | None:
         """Returns as fractions of the way from random to expert; None where no reference is known."""
         if self.random_return is None or self.expert_return is None:
@@ -193,16 +203,14 @@ class Episodes:
 
 def scale(act: np.ndarray, meta: Meta) -> np.ndarray:
     """Actions of the environment, [..., A], onto [-1, 1]. A dimension that cannot move maps to 0."""
-    low, high = np.float32(meta.act_low), np.float32(meta.act_high)
-    half = (high - low) / 2
-    return (act - (low + half)) / np.where(half > 0, half, 1)
+    half = (meta.high - meta.low) / 2
+    return (act - (meta.low + half)) / np.where(half > 0, half, 1)
 
 
 def unscale(act: np.ndarray, meta: Meta) -> np.ndarray:
     """Actions in [-1, 1], [..., A], back to the environment's range."""
-    low, high = np.float32(meta.act_low), np.float32(meta.act_high)
-    half = (high - low) / 2
-    return act * half + (low + half)
+    half = (meta.high - meta.low) / 2
+    return act * half + (meta.low + half)
 
 
 def offsets(lengths: np.ndarray) -> np.ndarray:

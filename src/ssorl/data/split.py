@@ -173,8 +173,8 @@ def fingerprint(eps: Episodes) -> int:
     return zlib.crc32(np.ascontiguousarray(eps.rew).tobytes(), zlib.crc32(eps.start.tobytes()))
 
 
-def _split(eps: Episodes, labelled: np.ndarray, unlabelled: np.ndarray, **recipe) -> Split:
-    return Split(labelled.astype(np.int64), unlabelled.astype(np.int64), recipe, len(eps), fingerprint(eps))
+def _split(eps: Episodes, keep: np.ndarray, hide: np.ndarray, **recipe) -> Split:
+    return Split(keep.astype(np.int64), hide.astype(np.int64), recipe, len(eps), fingerprint(eps))
 
 
 def _draw(pool: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:

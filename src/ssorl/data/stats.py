@@ -82,7 +82,7 @@ def oddities(eps: Episodes) -> list[str]:
         if len(stuck):
             found.append(f"action dimensions {_some(stuck)} never change")
         if eps.meta.act_range != "inferred":  # an inferred range is touched by construction
-            bound_low, bound_high = np.float32(eps.meta.act_low), np.float32(eps.meta.act_high)
+            bound_low, bound_high = eps.meta.low, eps.meta.high
             slack = 1e-3 * (bound_high - bound_low)
             share = float(((act <= bound_low + slack) | (act >= bound_high - slack)).mean())
             if share > 0.05:

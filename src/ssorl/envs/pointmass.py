@@ -36,7 +36,7 @@ class PointMass:
         pos = pos + self.dt * vel
         self.state = np.concatenate([pos, vel], axis=1)
         rew = np.exp(-np.linalg.norm(pos - GOAL, axis=1))
-        return Step(self.state, rew, (np.abs(pos) > self.arena).any(1))
+        return Step(self.state, rew, np.asarray((np.abs(pos) > self.arena).any(1)))
 
     def save(self) -> Floats:
         """The state."""

@@ -54,7 +54,7 @@ def show_catalogue(rows: list[dict]) -> None:
     """The datasets that can be named."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("name", no_wrap=True)
-    for name in ("steps", "trajectories", "normalised return"):
+    for name in ("steps", "episodes", "norm. return"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("where", no_wrap=True)
     for row in rows:

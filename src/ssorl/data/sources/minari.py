@@ -54,12 +54,11 @@ def save(eps: Episodes, path: Path) -> None:
         from minari.data_collector import EpisodeBuffer
         from minari.dataset.minari_storage import MinariStorage
 
-        low, high = np.float32(eps.meta.act_low), np.float32(eps.meta.act_high)
         (path / "data").mkdir(parents=True)
         storage = MinariStorage.new(
             path / "data",
             observation_space=Box(-np.inf, np.inf, (eps.n_obs,), np.float32),
-            action_space=Box(low, high, (eps.n_act,), np.float32),
+            action_space=Box(eps.meta.low, eps.meta.high, (eps.n_act,), np.float32),
         )
         name = path.name if path.name[-3:-1] == "-v" else f"{path.name}-v0"
         metadata = {"dataset_id": name, "ssorl": json.dumps(asdict(eps.meta)), "minari_version": _version()}

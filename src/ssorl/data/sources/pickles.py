@@ -180,7 +180,8 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
 
     def load_build(self) -> None:
         """Set the state of a stand-in, and of nothing else: classes and functions stay as they are."""
-        state, target = self.stack.pop(), self.stack[-1]
+        stack: list = self.stack  # type: ignore[attr-defined]
+        state, target = stack.pop(), stack[-1]
         if not isinstance(target, (_Dtype, _Array)):
             raise DataError(f"{self.src}: sets the state of a {type(target).__name__}; only arrays are admitted")
         target.__setstate__(state)

@@ -1,0 +1,103 @@
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ssorl.cli import main
+from ssorl.data import load
+
+
+def run(capsys, *args: str) -> str:
+    main(["data", *args])
+    return capsys.readouterr().out
+
+
+def test_help_is_quick():
+    ssorl = Path(sys.executable).with_name("ssorl")
+    best = 9.0
+    for _ in range(3):
+        began = time.perf_counter()
+        out = subprocess.run([ssorl, "--help"], capture_output=True, text=True, check=True).stdout
+        best = min(best, time.perf_counter() - began)
+    assert "data" in out and best < 0.5
+
+
+def test_show_tells_the_documented_fields(capsys):
+    told = json.loads(run(capsys, "show", "builtin/pointmass", "--json"))
+    assert told["trajectories"] == 300 and told["labelled_share"] == 1.0
+    for name in ("return", "normalised_return"):
+        assert set(told[name]) == {"mean", "std", "min", "max"}
+    text = run(capsys, "show", "builtin/pointmass")
+    assert "300" in text and "28,716" in text
+
+
+def test_list_names_everything(capsys):
+    names = {row["name"] for row in json.loads(run(capsys, "list", "--json"))}
+    assert {"builtin/pointmass", "d4rl/hopper-medium-expert-v2", "d4rl/maze2d-open-dense-v0"} <= names
+    assert "builtin/pointmass" in run(capsys, "list")
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [("a.npz", []), ("a.hdf5", []), ("a.pkl", []), ("a", ["--to", "minari"]), ("b", ["--to", "lerobot"])],
+)
+def test_convert_and_back(capsys, tmp_path, pointmass, name, to):
+    out = str(tmp_path / name)
+    told = json.loads(run(capsys, "convert", "builtin/pointmass", "--out", out, *to, "--json"))
+    assert told["trajectories"] == 300
+    assert load(out).same(pointmass)
+    with pytest.raises(SystemExit) as stop:
+        run(capsys, "convert", "builtin/pointmass", "--out", out, *to)
+    assert stop.value.code == 2 and "--force" in capsys.readouterr().err
+    run(capsys, "convert", "builtin/pointmass", "--out", out, *to, "--force")
+    assert load(out).same(pointmass)
+    assert not list(tmp_path.glob(".tmp-*"))
+
+
+def test_split_hides_and_the_plot_is_drawn(capsys, tmp_path):
+    split, data, png = (str(tmp_path / n) for n in ("s.json", "d.npz", "p.png"))
+    told = json.loads(
+        run(capsys, "split", "builtin/pointmass", "--quality", "30", "--out", split, "--data", data, "--json")
+    )
+    assert told["labelled"] == 30 and told["unlabelled"] == 270
+    eps = load(data)
+    assert (eps.labelled_share == 1).sum() == 30
+    shown = json.loads(run(capsys, "show", "builtin/pointmass", "--split", split, "--plot", png, "--json"))
+    assert np.isclose(shown["labelled_share"], eps.labelled.mean())
+    assert Path(png).read_bytes()[:4] == b"\x89PNG"
+    again = json.loads(run(capsys, "show", "builtin/pointmass", "--quality", "30", "--json"))
+    assert again["labelled_share"] == shown["labelled_share"]
+
+
+def test_a_pair_of_files(capsys, tmp_path, pointmass):
+    from ssorl.data import save
+
+    save(pointmass[:20], tmp_path / "a.npz")
+    save(pointmass[20:], tmp_path / "b.hdf5")
+    told = json.loads(
+        run(capsys, "show", "--labelled", str(tmp_path / "a.npz"), "--unlabelled", str(tmp_path / "b.hdf5"), "--json")
+    )
+    assert told["trajectories"] == 300 and told["labelled_trajectories"] == 20
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["show"], "name one dataset"),
+        (["show", "builtin/pointmas"], "builtin/pointmass"),
+        (["show", "d4rl/hoper-medium-v2"], "did you mean d4rl/hopper-medium-v2"),
+        (["show", "nowhere.npz"], "no such file"),
+        (["show", "builtin/pointmass", "--quality", "5"], "raise --quality"),
+        (["show", "builtin/pointmass", "--setup", "wide", "--quality", "5"], "--quality means nothing"),
+        (["split", "builtin/pointmass", "--fraction", "0.001", "--out", "/nowhere/x"], "is none"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_exit_2(capsys, args, words):
+    with pytest.raises(SystemExit) as stop:
+        main(["data", *args])
+    err = capsys.readouterr().err
+    assert stop.value.code == 2 and words in err and err.count("\n") == 1

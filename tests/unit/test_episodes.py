@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from conftest import make_episodes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssorl.data.episodes import Meta, action_range, concat, scale, unscale
+from ssorl.errors import DataError
+
+LENGTHS = st.lists(st.integers(2, 9), min_size=1, max_size=8)
+
+
+def test_hand_worked_numbers():
+    eps = make_episodes([2, 3])
+    eps = eps.with_actions(eps.act)
+    rew = np.array([1, 2, 10, 20, 30], np.float32)
+    eps = type(eps)(eps.obs, eps.act, rew, eps.terminated, eps.start, eps.meta)
+    assert eps.returns.tolist() == [3, 60]
+    assert eps.returns_to_go().tolist() == [3, 2, 60, 50, 30]
+    assert eps.lengths.tolist() == [2, 3]
+    assert eps.obs_row.tolist() == [0, 1, 3, 4, 5]  # row 2 is the state after the first episode's last action
+    assert eps.terminated.tolist() == [False, True, False, False, False]
+    assert eps.truncated.tolist() == [False, False, False, False, True]
+
+
+@given(LENGTHS, st.integers(0, 99))
+def test_each_episode_alone_agrees_with_the_whole(lengths, seed):
+    eps = make_episodes(lengths, seed=seed)
+    rtg = eps.returns_to_go()
+    for e in range(len(eps)):
+        one, a, b = eps[e], eps.start[e], eps.start[e + 1]
+        assert len(one) == 1 and one.n_steps == lengths[e] == len(one.obs) - 1
+        assert np.isclose(one.returns[0], eps.returns[e])
+        assert np.allclose(one.returns_to_go(), rtg[a:b])
+        assert np.array_equal(one.obs[:-1], eps.obs[eps.obs_row[a:b]])
+        assert np.array_equal(one.obs[1:], eps.obs[eps.obs_row[a:b] + 1])
+        assert np.shares_memory(one.obs, eps.obs) and np.shares_memory(one.act, eps.act)
+
+
+@given(LENGTHS, st.data())
+def test_take_equals_joining_one_by_one(lengths, data):
+    eps = make_episodes(lengths)
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=9)))
+    assert eps.take(chosen).same(concat([eps[int(e)] for e in chosen]))
+
+
+@given(LENGTHS)
+def test_slices_are_views_and_rejoin(lengths):
+    eps = make_episodes(lengths)
+    cut = len(lengths) // 2
+    if cut > 0:
+        assert concat([eps[:cut], eps[cut:]]).same(eps)
+        assert np.shares_memory(eps[cut:].obs, eps.obs)
+    assert eps[::-1].same(eps.take(np.arange(len(eps))[::-1]))
+    assert eps[eps.lengths > 0].same(eps)
+
+
+def test_labelled_steps_are_those_without_nan():
+    eps = make_episodes([2, 4])
+    act = eps.act.copy()
+    act[3] = np.nan
+    eps = eps.with_actions(act)
+    assert eps.labelled.tolist() == [True, True, True, False, True, True]
+    assert eps.labelled_share.tolist() == [1.0, 0.75]
+
+
+@given(st.lists(st.tuples(st.floats(-50, 50), st.floats(0.1, 50)), min_size=1, max_size=4), st.integers(0, 99))
+def test_scaling_and_back(bounds, seed):
+    low = tuple(b[0] for b in bounds)
+    high = tuple(b[0] + b[1] for b in bounds)
+    meta = Meta(act_low=low, act_high=high)
+    act = np.random.default_rng(seed).uniform(low, high, (7, len(bounds))).astype(np.float32)
+    scaled = scale(act, meta)
+    assert (np.abs(scaled) <= 1 + 1e-4).all()
+    assert np.allclose(unscale(scaled, meta), act, atol=1e-4)
+    assert np.allclose(scale(np.float32([low, high]), meta), [[-1] * len(bounds), [1] * len(bounds)], atol=1e-4)
+
+
+def test_range_is_assumed_or_inferred():
+    assert action_range(np.float32([[0.2], [-0.9]]))["act_low"] == (-1.0,)
+    assert action_range(np.float32([[0.0], [5.0]])) == {"act_low": (0.0,), "act_high": (5.0,), "act_range": "inferred"}
+
+
+def test_normalised_returns_need_references():
+    eps = make_episodes([2, 3])
+    assert eps.normalised_returns() is None
+    known = eps.with_meta(random_return=1.0, expert_return=3.0)
+    assert np.allclose(known.normalised_returns(), (eps.returns - 1) / 2)
+
+
+def test_joining_other_sizes_is_refused():
+    with pytest.raises(DataError, match=r"states of size 3 but .* size 4"):
+        concat([make_episodes([2]), make_episodes([2], n_obs=4)])
+    with pytest.raises(DataError, match="nothing to join"):
+        concat([])
