@@ -1,0 +1,186 @@
+"""`sim/…`: D4RL's datasets made anew on this machine by the bundled policies, on first use, and cached."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from ssorl.behaviour.collect import Progress, collect
+from ssorl.behaviour.policy import Policy
+from ssorl.behaviour.policy import load as load_policy
+from ssorl.cache import cached
+from ssorl.data.episodes import Episodes, concat
+from ssorl.data.sources import npz
+from ssorl.errors import DataError
+
+VERSION = 1  # raise it when the bytes that come out change
+SHARE = 10  # the default size is D4RL's divided by this
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Which training steps of the bundled policy of an environment serve for what."""
+
+    replay: tuple[int, ...]  # the checkpoints up to medium; each stands for the training since the one before
+    medium: int
+    expert: int
+
+
+ROSTERS: dict[str, Roster] = {}
+
+# Steps of D4RL's v2 files; medium-expert is medium and expert together.
+FULL: dict[str, dict[str, int]] = {
+    "hopper": {"medium": 999_906, "expert": 999_494, "medium-replay": 402_000},
+    "walker2d": {"medium": 999_995, "expert": 999_214, "medium-replay": 302_000},
+    "halfcheetah": {"medium": 1_000_000, "expert": 1_000_000, "medium-replay": 202_000},
+    "maze2d-open-dense": {"": 1_000_000},
+    "maze2d-umaze-dense": {"": 1_000_000},
+    "maze2d-medium-dense": {"": 1_000_000},
+    "maze2d-large-dense": {"": 1_000_000},
+}
+
+
+def names() -> list[str]:
+    """Every simulated dataset."""
+    gym = [f"{env}-{level}" for env in ROSTERS for level in ("medium", "medium-replay", "medium-expert", "expert")]
+    return gym + [env for env in FULL if env.startswith("maze2d")]
+
+
+def load_id(name: str, min_length: int = 0) -> Episodes:
+    """The dataset `NAME` or `NAME:SIZE`, SIZE being a number of steps or `full` (default: a tenth of that)."""
+    name, _, size = name.partition(":")
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean sim/{near[0]}?" if near else f"there are {', '.join(names())}"
+        raise DataError(f"sim/{name}: is no simulated dataset; {hint}")
+    env, level = _parts(name)
+    if level == "medium-expert":
+        halves = [load_id(f"{env}-{half}:{n}", min_length) for half, n in _halves(env, size)]
+        eps = concat(halves)
+    else:
+        eps = npz.load(_file(env, level, n_steps(env, level, size)), min_length)
+    return eps.with_meta(source=f"sim/{name}" + (f":{size}" if size else ""))
+
+
+def n_steps(env: str, level: str, size: str) -> int:
+    """How many steps are asked for."""
+    full = FULL[env][level]
+    if size in ("", "full"):
+        return full if size else full // SHARE
+    if not size.isdecimal() or not 0 < int(size) <= 10**9:
+        raise DataError(f"sim/{env}-{level}: the size {size!r} is neither a number of steps nor `full`")
+    return int(size)
+
+
+def policy_path(env: str, step: int) -> Path:
+    """Where the package keeps the policy of `env` after `step` steps of training."""
+    return Path(str(files("ssorl.behaviour") / "policies" / env / f"{step}.npz"))
+
+
+def policy(env: str, step: int) -> Policy:
+    """A bundled policy."""
+    return load_policy(policy_path(env, step))
+
+
+def shares(steps: tuple[int, ...]) -> np.ndarray:
+    """The part of training that each checkpoint stands for: the steps since the one before."""
+    spans = np.diff([0, *steps])
+    return spans / spans.sum()
+
+
+def make(env: str, level: str, n: int, seed: int = 0, progress: Progress | None = None) -> Episodes:
+    """Make a dataset, without the cache. The same bytes for the same arguments on the same machine."""
+    if env.startswith("maze2d"):
+        from ssorl.behaviour import maze
+
+        return maze.collect(env, n, seed, progress)
+    roster = ROSTERS[env]
+    if level != "medium-replay":
+        return collect(env, policy(env, getattr(roster, level)), n, _seed(seed, env, level), progress)
+    counts = np.maximum(np.round(shares(roster.replay) * n).astype(int), 1)
+    parts = [
+        collect(env, policy(env, step), int(count), _seed(seed, env, level, step), progress)
+        for step, count in zip(roster.replay, counts, strict=True)
+    ]
+    return concat(parts)
+
+
+def _seed(seed: int, *names: object) -> int:
+    """A seed of its own for each part, so that medium and medium-replay share no noise."""
+    text = "/".join(str(n) for n in (seed, *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def _file(env: str, level: str, n: int) -> Path:
+    name = f"{env}-{level}".strip("-")
+
+    def write(path: Path) -> None:
+        with _bar(f"making sim/{name}", n) as progress:
+            npz.save(make(env, level, n, progress=progress), path)
+
+    return cached(f"sim/{name}-{n}-{_recipe(env, level)}.npz", write)
+
+
+def _recipe(env: str, level: str) -> str:
+    """A short digest of all that decides the bytes: version and policies. Another one is another file."""
+    digest = hashlib.sha256(f"{VERSION}".encode())
+    if env in ROSTERS:
+        roster = ROSTERS[env]
+        for step in roster.replay if level == "medium-replay" else (getattr(roster, level),):
+            digest.update(policy_path(env, step).read_bytes())
+    return digest.hexdigest()[:8]
+
+
+def _halves(env: str, size: str) -> list[tuple[str, str]]:
+    """Medium and expert with the sizes that make up `size`."""
+    if size in ("", "full"):
+        return [("medium", size), ("expert", size)]
+    half = str(max(1, n_steps(env, "medium", size) // 2))
+    return [("medium", half), ("expert", half)]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    if name in FULL:
+        return name, ""
+    env, _, level = name.partition("-")
+    return env, level
+
+
+@contextmanager
+def _bar(title: str, total: int) -> Iterator[Progress]:
+    """A progress bar with rate and time left on a terminal, two plain lines elsewhere."""
+    import sys
+    import time
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console, began = Console(stderr=True), time.perf_counter()
+    if not console.is_terminal:
+        print(f"{title} ({total:,} steps) …", file=sys.stderr)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]} steps/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=total, rate="")
+
+        def advance(n: int) -> None:
+            done = bar.tasks[0].completed + n
+            rate = f"{done / (time.perf_counter() - began):,.0f}"
+            bar.update(task, completed=done, total=max(total, done), rate=rate)
+
+        yield advance
+        made = int(bar.tasks[0].completed)
+    seconds = time.perf_counter() - began
+    print(f"{title}: {made:,} steps in {seconds:.1f} s ({made / seconds:,.0f} steps/s)", file=sys.stderr)
