@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,11 +33,15 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = (path.parent / f".{path.name}.lock").open("w")
     except OSError as err:
-        raise SsorlError(f"{path.parent}: cannot be written ({err.strerror}); set SSORL_CACHE to a folder that can") from err
+        raise SsorlError(
+            f"{path.parent}: cannot be written ({err.strerror}); set SSORL_CACHE to a folder that can"
+        ) from err
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when this process ends, however it ends
         if _intact(path):
             return path
+        for stale in path.parent.glob(f".tmp-{path.name}-*"):  # of a maker that was killed; the lock is ours now
+            shutil.rmtree(stale, ignore_errors=True)
         if path.exists():
             print(f"ssorl: {path} is damaged and is made again", file=sys.stderr)
             path.unlink()

@@ -1,0 +1,106 @@
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ssorl.cache import cached
+from ssorl.errors import SsorlError
+from ssorl.store import atomic
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSORL_CACHE", str(tmp_path / "cache"))
+
+
+def _ask(log: str) -> None:
+    def make(path: Path) -> None:
+        with open(log, "a") as file:
+            file.write("made\n")
+        time.sleep(0.3)
+        path.write_text("content")
+
+    assert cached("x/file", make).read_text() == "content"
+
+
+def test_made_once_by_several_processes_at_once(tmp_path):
+    log = str(tmp_path / "log")
+    context = multiprocessing.get_context("spawn")
+    crowd = [context.Process(target=_ask, args=(log,)) for _ in range(3)]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join()
+    assert [one.exitcode for one in crowd] == [0, 0, 0]
+    assert Path(log).read_text() == "made\n"
+
+
+def test_a_flipped_bit_is_noticed_and_the_file_made_again(capsys):
+    made = []
+
+    def make(path: Path) -> None:
+        made.append(1)
+        path.write_bytes(b"0123456789")
+
+    path = cached("f", make)
+    assert cached("f", make) == path and len(made) == 1
+    path.write_bytes(b"0123456788")
+    assert cached("f", make).read_bytes() == b"0123456789"
+    assert len(made) == 2 and "damaged" in capsys.readouterr().err
+
+
+def test_a_killed_maker_leaves_no_half_file(tmp_path):
+    code = (
+        "import time; from ssorl.cache import cached\n"
+        "def make(p):\n p.write_text('half'); print('begun', flush=True); time.sleep(60)\n"
+        "cached('f', make)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "begun\n"
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert not (tmp_path / "cache" / "f").exists()
+    assert cached("f", lambda p: p.write_text("whole") and None).read_text() == "whole"
+    assert not list((tmp_path / "cache").glob(".tmp-*"))  # what the killed one left is swept up
+
+
+def test_a_failing_maker_leaves_nothing(tmp_path):
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cached("f", fail)
+    left = [p.name for p in (tmp_path / "cache").iterdir()]
+    assert left == [".f.lock"]
+
+
+def test_an_unwritable_place_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SSORL_CACHE", str(tmp_path / "file" / "below"))
+    with pytest.raises(SsorlError, match="set SSORL_CACHE"):
+        cached("f", lambda p: None)
+    with pytest.raises(SsorlError, match="cannot be written"), atomic(tmp_path / "file" / "x"):
+        pass
+
+
+def test_atomic_replaces_files_and_folders(tmp_path):
+    for round in ("first", "second"):
+        with atomic(tmp_path / "folder") as fresh:
+            fresh.mkdir()
+            (fresh / round).write_text(round)
+        with atomic(tmp_path / "file") as fresh:
+            fresh.write_text(round)
+    assert [p.name for p in (tmp_path / "folder").iterdir()] == ["second"]
+    assert (tmp_path / "file").read_text() == "second"
+    with pytest.raises(ZeroDivisionError), atomic(tmp_path / "file") as fresh:
+        fresh.write_text("third")
+        _ = 1 / 0
+    assert (tmp_path / "file").read_text() == "second"
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".tmp")) == []
