@@ -157,8 +157,13 @@ class Maze:
         return np.concatenate([self._qpos, self._qvel], axis=1)
 
 
-def maze(name: str, n_envs: int, threads: int | None = None) -> Maze:
-    """`n_envs` copies of one of `LAYOUTS`; `threads` (default: all cores) never changes a result."""
+def layout_of(name: str) -> Layout:
+    """The maze of this name."""
     if name not in LAYOUTS:
         raise KeyError(f"no maze {name!r}; known: {', '.join(LAYOUTS)}")
-    return Maze(name, LAYOUTS[name], n_envs, threads)
+    return LAYOUTS[name]
+
+
+def maze(name: str, n_envs: int, threads: int | None = None) -> Maze:
+    """`n_envs` copies of one of `LAYOUTS`; `threads` (default: all cores) never changes a result."""
+    return Maze(name, layout_of(name), n_envs, threads)
