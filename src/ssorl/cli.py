@@ -34,14 +34,17 @@ class Input:
     labelled: Annotated[str | None, _arg("FILE", "in place of DATASET: trajectories with actions")] = None
     unlabelled: Annotated[str | None, _arg("FILE", "and trajectories whose actions are absent or to be ignored")] = None
     format: Annotated[Format | None, _arg("{npz,d4rl,minari,lerobot,pickle}", "read as this format")] = None
+    size: Annotated[str | None, _arg("N|full", "of a sim/ dataset, in steps (a tenth of D4RL's)")] = None
     min_length: Annotated[int, _arg("N", "leave out trajectories of fewer steps (0)")] = 0
 
     def load(self):
         """The trajectories."""
         from ssorl.data import load, load_pair
 
+        if self.size is not None and not (self.dataset or "").startswith("sim/"):
+            raise SsorlError("--size is for the simulated datasets, sim/…; other data has the size it has")
         if self.dataset and not (self.labelled or self.unlabelled):
-            return load(self.dataset, self.format, self.min_length)
+            return load(self.dataset + (f":{self.size}" if self.size else ""), self.format, self.min_length)
         if self.labelled and self.unlabelled and not self.dataset:
             return load_pair(self.labelled, self.unlabelled, self.format, self.min_length)
         raise SsorlError("name one dataset, or both --labelled FILE and --unlabelled FILE")
@@ -220,20 +223,51 @@ class Data:
 
 
 @dataclass(frozen=True)
-class BehaviourTrain:
-    """Train a collector with SAC, as the bundled ones were; interrupted, the same command goes on."""
+class BehaviourList:
+    """List the bundled policies: how long each was trained and what it earns."""
 
-    env: tyro.conf.Positional[Literal["hopper", "walker2d", "halfcheetah"]]
+    json: Json = False
+
+    def run(self) -> None:
+        """Print a table."""
+        from ssorl.behaviour.datasets import bundled
+
+        rows = bundled()
+        if self.json:
+            return _print_json(rows)
+        from ssorl.report.terminal import show_policies
+
+        return show_policies(rows)
+
+
+@dataclass(frozen=True)
+class BehaviourTrain:
+    """Train collectors with soft actor-critic, as the bundled ones were; interrupted, the same command goes on."""
+
+    env: Annotated[tyro.conf.Positional[str], _arg("ENV", "hopper, walker2d, halfcheetah or a Gymnasium id")]
+    steps: Annotated[int, _arg("N", "environment steps for each seed (1000000)")] = 1_000_000
+    seeds: Annotated[tuple[int, ...], _arg("K [K …]", "trained side by side in one program (0)")] = (0,)
+    out: Annotated[Path | None, _arg("FOLDER", "curve, snapshots, checkpoint (runs/behaviour/ENV)")] = None
+    max_seconds: Annotated[float | None, _arg("S", "stop cleanly after so long")] = None
+    json: Json = False
 
     def run(self) -> None:
         """Train."""
+        from ssorl.behaviour.train import TrainConfig, train
+
+        out = self.out or Path("runs/behaviour") / self.env
+        done = train(TrainConfig(env=self.env, seeds=self.seeds, steps=self.steps), out, max_seconds=self.max_seconds)
+        _done(self.json, {"out": str(out), "finished": done})
 
 
 @dataclass(frozen=True)
 class Behaviour:
     """The policies that make the simulated datasets."""
 
-    command: Annotated[BehaviourTrain, tyro.conf.subcommand("train")]
+    command: (
+        Annotated[BehaviourList, tyro.conf.subcommand("list")]
+        | Annotated[BehaviourTrain, tyro.conf.subcommand("train")]
+    )
 
     def run(self) -> None:
         """Run the chosen command."""

@@ -23,11 +23,23 @@ def init_mlp(key: jax.Array, sizes: tuple[int, ...]) -> list[dict[str, jax.Array
     return layers
 
 
-def mlp(layers: list[dict[str, jax.Array]], x: jax.Array, norm: bool = False) -> jax.Array:
-    """Apply `init_mlp` weights to x[..., I]: ReLU between layers, layer norm before it if `norm`."""
-    for layer in layers[:-1]:
+def mlp(
+    layers: list[dict[str, jax.Array]],
+    x: jax.Array,
+    norm: bool = False,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+) -> jax.Array:
+    """Apply `init_mlp` weights to x[..., I]: ReLU between layers, layer norm before it if `norm`.
+
+    With a key, dropout acts after each hidden layer; without one it never does.
+    """
+    for i, layer in enumerate(layers[:-1]):
         x = x @ layer["w"] + layer["b"]
         x = jax.nn.relu(layer_norm(x) if norm else x)
+        if dropout and key is not None:
+            keep = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - dropout, x.shape)
+            x = jnp.where(keep, x / (1 - dropout), 0)
     return x @ layers[-1]["w"] + layers[-1]["b"]
 
 

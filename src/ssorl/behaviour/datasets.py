@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,6 +88,17 @@ def policy_path(env: str, step: int) -> Path:
 def policy(env: str, step: int) -> Policy:
     """A bundled policy."""
     return load_policy(policy_path(env, step))
+
+
+def bundled() -> list[dict]:
+    """Each bundled policy with its record: environment, training steps, what it is used for, what it earns."""
+    rows = []
+    for env, roster in ROSTERS.items():
+        for step in sorted({*roster.replay, roster.medium, roster.expert}):
+            uses = [u for u in ("replay", "medium", "expert") if step in np.atleast_1d(getattr(roster, u))]
+            record = json.loads(policy_path(env, step).with_suffix(".json").read_text())
+            rows.append({"env": env, "steps": step, "serves": uses, **record})
+    return rows
 
 
 def shares(steps: tuple[int, ...]) -> np.ndarray:

@@ -67,3 +67,20 @@ def show_catalogue(rows: list[dict]) -> None:
             row["where"],
         )
     Console().print(table)
+
+
+def show_policies(rows: list[dict]) -> None:
+    """The bundled policies."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("environment", "training steps", "return", "normalised", "serves"):
+        table.add_column(name, justify="left" if name in ("environment", "serves") else "right", no_wrap=True)
+    for row in rows:
+        ret = row["return"]
+        table.add_row(
+            row["env"],
+            f"{row['steps']:,}",
+            f"{ret['mean']:,.0f} ± {ret['std']:,.0f}",
+            f"{row['normalised_return']:.3f}",
+            ", ".join(row["serves"]),
+        )
+    Console().print(table)

@@ -25,6 +25,7 @@ FORMATS: dict[str, str] = {  # name -> module; sniffed in this order
 }
 COLLECTIONS: dict[str, str] = {  # prefix -> module
     "builtin": "ssorl.data.sources.builtin",
+    "sim": "ssorl.behaviour.datasets",
     "d4rl": "ssorl.data.sources.download",
     "minari": "ssorl.data.sources.minari",
 }

@@ -1,0 +1,122 @@
+"""The inverse dynamics model: windows of states in, a Gaussian over the action out. Everything here is for one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ssorl.nn import Params, init_mlp, mlp
+
+LOG_2PI = 1.8378770664093453
+
+
+@dataclass(frozen=True)
+class IdmConfig:
+    """Maximise log N(a_t; μ(w_t), Σ(w_t)) over windows w_t = s_{t-k} … s_{t+1} (arXiv 2210.06518, section 3).
+
+    The defaults are the paper's, with what its public code adds (learning rate, batch, dropout, bounds of log σ).
+    """
+
+    past: int = 1  # k: states before s_t in the window
+    future: int = 0  # states after s_{t+1}; k for the paper's symmetric windows
+    hidden: tuple[int, ...] = (1024, 1024)  # of the mean's and of the deviation's own network
+    differences: bool = False  # scaled s_{i+1} - s_i beside the states
+    affine: bool = False  # add to the mean a term affine in s_{t+1} - s_t, its matrix and offset made from s_t
+    beta: float = 0.0  # β-NLL (arXiv 2203.09168): weigh each step by σ^2β, stopped; 0 is the plain likelihood
+    members: int = 1  # networks that differ in initialisation and shuffling; their mixture labels
+    steps: int = 100_000  # updates
+    batch: int = 1024  # steps an update
+    lr: float = 1e-4  # of Adam
+    schedule: Literal["constant", "cosine"] = "constant"  # of the learning rate
+    dropout: float = 0.1  # after each hidden layer
+    log_std: tuple[float, float] = (-5.0, 2.0)  # bounds of log σ, actions being in [-1, 1]
+    validation: float = 0.1  # share of the labelled trajectories that choose the weights
+    validate_every: int = 1000  # updates between looks at the validation error
+    select: Literal["nll", "mse"] = "nll"  # the validation error
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Positions of the window's states, 0 being s_t."""
+        return tuple(range(-self.past, self.future + 2))
+
+
+class Windows(NamedTuple):
+    """Where the windows of some steps lie in the table of states."""
+
+    row: jax.Array  # [N] int32, the row of s_t
+    first: jax.Array  # [N] int32, the first row of its episode
+    last: jax.Array  # [N] int32, the last row of its episode
+
+
+class Gaussian(NamedTuple):
+    """A diagonal Gaussian over actions in [-1, 1]."""
+
+    mean: jax.Array  # [..., A]
+    log_std: jax.Array  # [..., A]
+
+
+def n_features(config: IdmConfig, n_obs: int) -> int:
+    """Length of one feature vector."""
+    width = len(config.offsets)
+    return width * n_obs + (width - 1) * n_obs * config.differences + (width - 2)
+
+
+def features(config: IdmConfig, obs: jax.Array, diff_std: jax.Array, where: Windows) -> jax.Array:
+    """Feature vectors [N, F] from standardised `obs [R, O]`.
+
+    A window that leaves its episode repeats the state at the edge, and a flag for each place but s_t and s_{t+1} says
+    whether what stands there is real.
+    """
+    at = where.row[:, None] + jnp.array(config.offsets)  # [N, W]
+    inside = (at >= where.first[:, None]) & (at <= where.last[:, None])
+    states = obs[jnp.clip(at, where.first[:, None], where.last[:, None])]  # [N, W, O]
+    flags = jnp.delete(inside, jnp.array([config.past, config.past + 1]), axis=1, assume_unique_indices=True)
+    parts = [states.reshape(len(at), -1), flags.astype(obs.dtype)]
+    if config.differences:
+        parts.append((jnp.diff(states, axis=1) / diff_std).reshape(len(at), -1))
+    return jnp.concatenate(parts, axis=1)
+
+
+def init(config: IdmConfig, n_obs: int, n_act: int, key: jax.Array) -> Params:
+    """Fresh weights of the two networks, and of the affine term's if it is on."""
+    k_mean, k_std, k_affine = jax.random.split(key, 3)
+    sizes = (n_features(config, n_obs), *config.hidden)
+    params = {"mean": init_mlp(k_mean, (*sizes, n_act)), "std": init_mlp(k_std, (*sizes, n_act))}
+    if config.affine:
+        params["affine"] = init_mlp(k_affine, (n_obs, *config.hidden, n_act * (n_obs + 1)))
+    return params
+
+
+def forward(
+    config: IdmConfig, params: Params, obs: jax.Array, diff_std: jax.Array, where: Windows, key: jax.Array | None = None
+) -> Gaussian:
+    """The Gaussians of some steps, [N, A]; dropout acts where a key is given."""
+    x = features(config, obs, diff_std, where)
+    keys = (None,) * 3 if key is None or not config.dropout else tuple(jax.random.split(key, 3))
+    mean = mlp(params["mean"], x, dropout=config.dropout, key=keys[0])
+    if config.affine:
+        state, change = obs[where.row], (obs[where.row + 1] - obs[where.row]) / diff_std
+        lin = mlp(params["affine"], state, dropout=config.dropout, key=keys[2])
+        lin = lin.reshape(*mean.shape, -1)  # [N, A, O+1]
+        mean = mean + jnp.einsum("nao,no->na", lin[..., :-1], change) + lin[..., -1]
+    low, high = config.log_std
+    log_std = mlp(params["std"], x, dropout=config.dropout, key=keys[1])
+    # A smooth bound: the gradient never dies at the edges as it would under a clip.
+    log_std = high - jax.nn.softplus(high - log_std)
+    log_std = low + jax.nn.softplus(log_std - low)
+    return Gaussian(mean, log_std)
+
+
+def nll(out: Gaussian, act: jax.Array) -> jax.Array:
+    """Negative log density of each dimension, [..., A]."""
+    z = (act - out.mean) * jnp.exp(-out.log_std)
+    return 0.5 * (z**2 + LOG_2PI) + out.log_std
+
+
+def loss(config: IdmConfig, out: Gaussian, act: jax.Array) -> jax.Array:
+    """The training loss: the mean over steps of the (β-weighted) negative log likelihood."""
+    weight = jnp.exp(2 * config.beta * jax.lax.stop_gradient(out.log_std))
+    return (weight * nll(out, act)).sum(-1).mean()
