@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,19 +29,30 @@ class Trajectory(NamedTuple):
 def reading(source: str, kind: str) -> Iterator[None]:
     """Turn whatever a parser throws at a damaged or foreign file into one sentence."""
     try:
-        yield
+        with np.errstate(all="ignore"):  # numbers too large for float32 are told of by `build`, not by numpy
+            yield
     except SsorlError:
         raise
     except FileNotFoundError as err:
-        raise DataError(f"{source}: no such file") from err
+        raise DataError(f"{source}: no such file; check the name") from err
+    except PermissionError as err:
+        raise DataError(f"{source}: may not be read ({err.strerror}); change its permissions or copy it") from err
     except MemoryError as err:
         raise DataError(f"{source}: asks for more memory than there is; is it a whole {kind} file?") from err
     except Exception as err:  # the boundary to foreign bytes: any parser error means the same to the user
-        reason = (str(err).strip().splitlines() or [type(err).__name__])[0][:200]
+        reason = shown((str(err).strip().splitlines() or [type(err).__name__])[0])
         raise DataError(
             f"{source}: cannot be read as {kind} ({reason}); the file may be cut short, damaged or of another "
             "format: fetch it again or name its format with --format"
         ) from err
+
+
+def head(path: Path, n: int) -> bytes:
+    """The first bytes of a file; none of anything else."""
+    if not path.is_file():
+        return b""
+    with reading(str(path), "a file"), path.open("rb") as file:
+        return file.read(n)
 
 
 def build(
@@ -69,6 +81,10 @@ def build(
         act = np.full((n_steps, len(meta.act_low)), np.nan, np.float32)
     if act.ndim != 2:
         raise DataError(f"{src}: actions have shape {act.shape}; give one vector of numbers a step")
+    if rew.ndim != 1 or terminated.ndim != 1:
+        raise DataError(
+            f"{src}: rewards have shape {rew.shape} and terminals {terminated.shape}; give one number of each a step"
+        )
     for name, array, want in (
         ("observations", obs, n_steps + len(lengths)),
         ("actions", act, n_steps),
@@ -76,9 +92,15 @@ def build(
         ("terminals", terminated, n_steps),
     ):
         if len(array) != want:
-            raise DataError(f"{src}: {len(array)} {name} where {want} are due; the arrays must be equally long")
+            more = " (observations: one more than steps in each trajectory)" if array is obs else ""
+            raise DataError(f"{src}: {len(array)} {name} where {want} are due; the arrays must be equally long{more}")
     start = offsets(lengths)
     short = lengths < min_length
+    if short.all():
+        raise DataError(
+            f"{src}: all {len(lengths)} trajectories are shorter than {min_length} steps (the longest has "
+            f"{lengths.max()}); lower --min-length"
+        )
     if short.any():
         keep = np.flatnonzero(~short)
         steps, rows = ranges(start[keep], lengths[keep]), ranges(start[keep] + keep, lengths[keep] + 1)
@@ -90,20 +112,20 @@ def build(
             f"{src}: trajectory {worst} has {lengths[worst]} step(s) and at least {MIN_LENGTH} are needed; "
             f"leave such trajectories out with --min-length {MIN_LENGTH}"
         )
-    _finite(src, "observation", obs, start + np.arange(len(start)))
-    _finite(src, "reward", rew[:, None], start)
+    obs = _finite(src, "observation", obs, start + np.arange(len(start)))
+    rew = _finite(src, "reward", rew[:, None], start)[:, 0]
     ended = np.flatnonzero(terminated)
     inner = ended[~np.isin(ended, start[1:] - 1)]
     if len(inner):
         e, t = _where(inner[0], start)
         raise DataError(f"{src}: trajectory {e} goes on after it terminated at step {t}; cut it there")
+    act = _whole(src, act, start)
     if not meta.act_low:
         meta = replace(meta, **action_range(act))
-    act = _within(src, act, start, meta)
     return Episodes(
-        obs=np.ascontiguousarray(obs, np.float32),
-        act=act,
-        rew=np.ascontiguousarray(rew, np.float32),
+        obs=obs,
+        act=_within(src, act, start, meta),
+        rew=rew,
         terminated=np.ascontiguousarray(terminated, bool),
         start=start,
         meta=meta,
@@ -115,22 +137,24 @@ def join(trajectories: Iterable[Trajectory], meta: Meta, min_length: int = 0) ->
     src, parts, dropped = meta.source, [], 0
     n_act = len(meta.act_low)
     for e, (obs, act, rew, terminated) in enumerate(trajectories):
-        obs, rew = _floats(src, e, "observations", obs), _floats(src, e, "rewards", rew)
+        obs, rew = floats(src, e, "observations", obs), floats(src, e, "rewards", rew)
         rew = rew[:, 0] if rew.ndim == 2 and rew.shape[1] == 1 else rew
         if obs.ndim == 1:
             obs = obs[:, None]
-        if act is not None:
-            act = _floats(src, e, "actions", act)
-            act = act[:, None] if act.ndim == 1 else act
-            if len(act) != len(rew):
-                raise DataError(
-                    f"{src}: trajectory {e} has {len(act)} actions but {len(rew)} rewards; they must be equally many"
-                )
         if obs.ndim != 2 or rew.ndim != 1:
             raise DataError(
                 f"{src}: trajectory {e} has observations of shape {obs.shape} and rewards of shape {rew.shape}; "
                 "give [steps, size] and [steps]"
             )
+        if act is not None:
+            act = floats(src, e, "actions", act)
+            act = act[:, None] if act.ndim == 1 else act
+            if act.ndim != 2:
+                raise DataError(f"{src}: trajectory {e} has actions of shape {act.shape}; give [steps, size]")
+            if len(act) != len(rew):
+                raise DataError(
+                    f"{src}: trajectory {e} has {len(act)} actions but {len(rew)} rewards; they must be equally many"
+                )
         if len(obs) == len(rew):  # the state after the last action was never stored: drop, never invent
             rew, terminated, dropped = rew[:-1], False, dropped + 1
             act = None if act is None else act[:-1]
@@ -177,14 +201,37 @@ def dropped_note(n: int) -> str:
     return f"the last step of {n} trajectories was dropped: the state after it was not stored"
 
 
-def _floats(src: str, episode: int, what: str, array: object) -> np.ndarray:
+def shown(text: object) -> str:
+    """Foreign text made fit for one line of a sentence."""
+    return str(text).encode("unicode_escape").decode()[:200]
+
+
+def ending(src: str, episode: int, flags: object, n_steps: int) -> bool:
+    """Whether a trajectory terminated, from one flag a step (or none at all)."""
+    if flags is None:
+        return False
+    ended = floats(src, episode, "terminals", flags).reshape(-1)
+    if len(ended) != n_steps:
+        raise DataError(
+            f"{src}: trajectory {episode} has {len(ended)} terminals but {n_steps} rewards; they must be equally many"
+        )
+    inner = np.flatnonzero(ended[:-1])
+    if inner.size:
+        raise DataError(f"{src}: trajectory {episode} goes on after it terminated at step {inner[0]}; cut it there")
+    return bool(ended[-1:].any())
+
+
+def floats(src: str, episode: int, what: str, array: object) -> np.ndarray:
+    """What a reader found for one trajectory as float32, or a sentence that names it."""
     try:
         out = np.asarray(array)
         if out.dtype.kind not in "fiub":
             raise ValueError(f"dtype {out.dtype}")
-        return out.astype(np.float32)
+        return out.astype(np.float32, copy=False)
     except (ValueError, TypeError) as err:
-        raise DataError(f"{src}: the {what} of trajectory {episode} are not an array of numbers ({err})") from err
+        raise DataError(
+            f"{src}: the {what} of trajectory {episode} are not an array of numbers ({shown(err)}); save them as one"
+        ) from err
 
 
 def _where(step: int, start: np.ndarray) -> tuple[int, int]:
@@ -193,10 +240,13 @@ def _where(step: int, start: np.ndarray) -> tuple[int, int]:
     return e, int(step - start[e])
 
 
-def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray) -> None:
-    good = np.isfinite(values)
+def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The values as float32, after each is found to be a number that float32 can hold."""
+    with np.errstate(over="ignore"):
+        out = np.ascontiguousarray(values, np.float32)
+    good = np.isfinite(out)
     if good.all():
-        return
+        return out
     row, dim = np.argwhere(~good)[0]
     e, t = _where(row, start)
     raise DataError(
@@ -205,24 +255,38 @@ def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray) -> None:
     )
 
 
-def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta) -> np.ndarray:
-    """Actions checked for range and half-missing steps; what is off by rounding is put on the bound."""
-    if act.shape[1] == 0:
-        return np.ascontiguousarray(act, np.float32)
-    low, high = np.array(meta.act_low, np.float64), np.array(meta.act_high, np.float64)
-    if low.shape != (act.shape[1],) or high.shape != low.shape or not (low <= high).all():
-        raise DataError(
-            f"{src}: the declared action range {meta.act_low}…{meta.act_high} does not fit {act.shape[1]} dimensions"
-        )
-    missing = np.isnan(act)
+def _whole(src: str, act: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The actions as float32, after each is found to be there in full or not at all."""
+    with np.errstate(over="ignore"):
+        out = np.ascontiguousarray(act, np.float32)
+    missing = np.isnan(out)
     half = missing.any(1) & ~missing.all(1)
     if half.any():
         e, t = _where(int(np.argmax(half)), start)
         raise DataError(
             f"{src}: trajectory {e} has only part of its action at step {t}; give the whole action or NaN throughout"
         )
-    slack = ROUNDING * np.where(np.isfinite(high - low), np.maximum(high - low, 1e-6), 1.0)
-    outside = (act < low - slack) | (act > high + slack) | np.isinf(act)
+    infinite = np.isinf(out)
+    if infinite.any():
+        row, dim = np.argwhere(infinite)[0]
+        e, t = _where(row, start)
+        raise DataError(
+            f"{src}: trajectory {e} has the action {act[row, dim]:g} at step {t}, dimension {dim}; correct it, or "
+            "write NaN where no action is known"
+        )
+    return out
+
+
+def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta) -> np.ndarray:
+    """Actions checked against their range; what is off by rounding is put on the bound."""
+    low, high = np.array(meta.act_low, np.float64), np.array(meta.act_high, np.float64)
+    if low.shape != (act.shape[1],) or high.shape != low.shape or not (low <= high).all():
+        raise DataError(
+            f"{src}: the declared action range {meta.act_low}…{meta.act_high} does not fit {act.shape[1]} dimensions; "
+            "correct it or leave it out"
+        )
+    slack = ROUNDING * np.maximum(high - low, 1e-6)
+    outside = (act < low - slack) | (act > high + slack)
     if outside.any():
         row, dim = np.argwhere(outside)[0]
         e, t = _where(row, start)
@@ -230,7 +294,6 @@ def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta) -> np.ndar
             f"{src}: trajectory {e} has the action {act[row, dim]:g} at step {t}, dimension {dim}, outside "
             f"[{low[dim]:g}, {high[dim]:g}]; correct it or the declared range"
         )
-    act = np.ascontiguousarray(act, np.float32)
     low32, high32 = low.astype(np.float32), high.astype(np.float32)
     if ((act < low32) | (act > high32)).any():
         act = np.clip(act, low32, high32)

@@ -70,6 +70,8 @@ def save(eps: Episodes, path: str | Path, format: str | None = None, force: bool
     module = _format(format)
     if path.exists() and not force:
         raise DataError(f"{path}: exists already; choose another name or pass --force")
+    if path.is_dir() and not module.sniff(path):
+        raise DataError(f"{path}: is a folder but no {format} dataset, so nothing replaces it; choose another name")
     with atomic(path) as fresh:
         module.save(eps, fresh)
 

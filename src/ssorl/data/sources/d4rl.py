@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from ssorl.data.check import build, dropped_note, reading
+from ssorl.data.check import build, dropped_note, head, reading
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.envs.scores import SCORES
@@ -23,7 +23,7 @@ LARGEST_RATIO = 1100  # gzip cannot do better; past it a declared shape is a lie
 
 def sniff(path: Path) -> bool:
     """Whether it is an HDF5 file."""
-    return path.is_file() and path.open("rb").read(8) == b"\x89HDF\r\n\x1a\n"
+    return head(path, 8) == b"\x89HDF\r\n\x1a\n"
 
 
 def task_of(name: str) -> str | None:
@@ -36,7 +36,8 @@ def load(path: Path, min_length: int = 0) -> Episodes:
     """Read and check one file. Where an episode's last observation is unknown its last step is dropped."""
     src, task = str(path), task_of(path.stem)
     with reading(src, "a D4RL HDF5 file"), h5py.File(path, "r") as file:
-        lacking = [k for k in ("observations", "rewards") if k not in file]
+        names = set(file)  # the links themselves: `in file` would follow them, out of the file if they lead there
+        lacking = [k for k in ("observations", "rewards") if k not in names]
         if lacking:
             raise DataError(
                 f"{src}: has no dataset named {' nor '.join(lacking)}; a D4RL file has observations, actions, "
@@ -44,9 +45,9 @@ def load(path: Path, min_length: int = 0) -> Episodes:
             )
         obs, rew = _dataset(file, "observations", src), _dataset(file, "rewards", src)[:].reshape(-1)
         n = len(obs)
-        terminals = _flags(file, "terminals", n, src)
-        timeouts = _flags(file, "timeouts", n, src)
-        act = _dataset(file, "actions", src)[:] if "actions" in file else None
+        terminals = _flags(file, "terminals", n, src) if "terminals" in names else None
+        timeouts = _flags(file, "timeouts", n, src) if "timeouts" in names else None
+        act = _dataset(file, "actions", src)[:] if "actions" in names else None
         for name, array in (("rewards", rew), ("actions", act)):
             if array is not None and len(array) != n:
                 raise DataError(f"{src}: {len(array)} {name} but {n} observations; the arrays must be equally long")
@@ -54,12 +55,12 @@ def load(path: Path, min_length: int = 0) -> Episodes:
             raise DataError(f"{src}: holds no steps; nothing can be learnt from an empty file")
         if obs.ndim != 2:
             raise DataError(f"{src}: observations have shape {obs.shape}; flatten each one to a vector")
-        nxt = _dataset(file, "next_observations", src) if "next_observations" in file else None
+        nxt = _dataset(file, "next_observations", src) if "next_observations" in names else None
         if nxt is not None and nxt.shape != obs.shape:
             raise DataError(
                 f"{src}: next_observations has shape {nxt.shape}, observations {obs.shape}; they must agree"
             )
-        meta = _meta(file, src, task)
+        meta = _meta(file, src, task, 0 if act is None or act.ndim != 2 else act.shape[1])
         if terminals is None:
             terminals = np.zeros(n, bool)
         if timeouts is None:
@@ -86,8 +87,13 @@ def load(path: Path, min_length: int = 0) -> Episodes:
         flat = np.empty((n, obs.shape[1]), np.float32)
         _scatter(obs, np.arange(n), flat)
         if not keep.any():
-            raise DataError(f"{src}: every episode is one row long; nothing is left once the last rows are dropped")
+            raise DataError(
+                f"{src}: every episode is one row long, so nothing is left once the last rows are dropped; add "
+                "next_observations"
+            )
         some = lengths > 1
+        if not some.all():
+            meta = meta.noting(f"{(~some).sum()} episodes of a single row were left out: no state follows it")
         flat = flat if some.all() else flat[np.repeat(some, lengths)]
         return build(
             flat,
@@ -95,7 +101,7 @@ def load(path: Path, min_length: int = 0) -> Episodes:
             rew[:n][keep],
             np.zeros(int(keep.sum()), bool),
             lengths[some] - 1,
-            meta.noting(dropped_note(len(lengths))),
+            meta.noting(dropped_note(int(some.sum()))),
             min_length,
         )
 
@@ -111,26 +117,37 @@ def save(eps: Episodes, path: Path) -> None:
         file.create_dataset("rewards", data=eps.rew, **options)
         file.create_dataset("terminals", data=eps.terminated, **options)
         file.create_dataset("timeouts", data=eps.truncated, **options)
-        file.attrs["ssorl"] = json.dumps(asdict(eps.meta))
+        # Of fixed length on purpose: see `_meta`.
+        file.attrs["ssorl"] = np.bytes_(json.dumps(asdict(eps.meta)))
 
 
 def _dataset(file: h5py.File, name: str, src: str) -> h5py.Dataset:
     """One dataset of numbers, stored in this very file and truly of the size it declares."""
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-        raise DataError(f"{src}: {name} is a link and links are not followed; copy the data into the file")
+    hard(file.get(name, getlink=True), name, src)
     data = file[name]
     if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "fiub" or data.ndim == 0:
-        raise DataError(f"{src}: {name} is not an array of numbers")
-    if data.external or data.is_virtual:
-        raise DataError(f"{src}: {name} lies in another file and is not followed; copy the data into the file")
-    if data.nbytes > LARGEST_RATIO * max(data.id.get_storage_size(), 1):
-        raise DataError(f"{src}: {name} declares {data.nbytes} bytes but stores {data.id.get_storage_size()}; refused")
+        raise DataError(f"{src}: {name} is not an array of numbers; a D4RL file has one number or vector a step there")
+    stored_here(data, name, src)
     return data
 
 
-def _flags(file: h5py.File, name: str, n: int, src: str) -> np.ndarray | None:
-    if name not in file:
-        return None
+def hard(link: object, name: str, src: str) -> None:
+    """Refuse a link that leads elsewhere in this file or out of it."""
+    if not isinstance(link, h5py.HardLink):
+        raise DataError(f"{src}: {name} is a link and links are not followed; copy the data into the file")
+
+
+def stored_here(data: h5py.Dataset, name: str, src: str) -> None:
+    """Refuse a dataset whose values lie in another file or nowhere at all."""
+    if data.external or data.is_virtual:
+        raise DataError(f"{src}: {name} lies in another file and is not followed; copy the data into the file")
+    if data.nbytes > LARGEST_RATIO * max(data.id.get_storage_size(), 1):
+        raise DataError(
+            f"{src}: {name} declares {data.nbytes} bytes but stores {data.id.get_storage_size()}; write its values out"
+        )
+
+
+def _flags(file: h5py.File, name: str, n: int, src: str) -> np.ndarray:
     flags = _dataset(file, name, src)[:].reshape(-1).astype(bool)
     if len(flags) != n:
         raise DataError(f"{src}: {len(flags)} {name} but {n} observations; the arrays must be equally long")
@@ -161,13 +178,12 @@ def _cut_at_horizon(terminals: np.ndarray, horizon: int) -> np.ndarray:
     return (step - begin + 1) % horizon == 0
 
 
-def _meta(file: h5py.File, src: str, task: str | None) -> Meta:
-    own = file.attrs.get("ssorl")
-    if isinstance(own, str):
-        return meta_from_json(own, src)
+def _meta(file: h5py.File, src: str, task: str | None, n_act: int) -> Meta:
+    # Text of variable length lies in HDF5's global heap, and a damaged heap sends libhdf5 round in circles for ever.
+    if "ssorl" in file.attrs and file.attrs.get_id("ssorl").dtype.kind == "S":
+        return meta_from_json(np.bytes_(file.attrs["ssorl"]).decode(), src)
     if task is None:
         return Meta(source=src)
-    n_act = _dataset(file, "actions", src).shape[1] if "actions" in file else 0
     ref = SCORES[task]
     bounds = {"act_low": (-1.0,) * n_act, "act_high": (1.0,) * n_act, "act_range": "declared"} if n_act else {}
     return Meta(source=src, env=task, random_return=ref.random, expert_return=ref.expert, **bounds)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+from ssorl.data.check import shown
 from ssorl.data.episodes import Episodes
 from ssorl.errors import DataError, SsorlError
 
@@ -60,11 +62,12 @@ def fetch(name: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         _resume(url, part)
     except urllib.error.HTTPError as err:
+        err.close()  # it holds the connection open
         raise DataError(
             f"d4rl/{name}: the server answered {err.code} for {url}; copy the file to {path} by hand"
         ) from err
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as err:
-        reason = getattr(err, "reason", err)
+    except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException, ValueError) as err:
+        reason = shown(getattr(err, "reason", err))
         raise DataError(
             f"d4rl/{name}: is not on this machine and {url} cannot be reached ({reason}); fetch it on another machine "
             f"and copy it to {path}"
@@ -73,8 +76,23 @@ def fetch(name: str) -> Path:
         raise SsorlError(
             f"d4rl/{name}: {part} cannot be written ({err.strerror}); free space or set D4RL_DATASET_DIR"
         ) from err
+    _whole(part, name, url, path)
     os.replace(part, path)
     return path
+
+
+def _whole(part: Path, name: str, url: str, path: Path) -> None:
+    """HDF5 knows its own length, so what is no file, half a file or parts of two does not get its final name."""
+    import h5py
+
+    try:
+        h5py.File(part, "r").close()
+    except OSError as err:
+        part.unlink()
+        raise DataError(
+            f"d4rl/{name}: what {url} sent is not a whole HDF5 file and was thrown away; ask again, or fetch it on "
+            f"another machine and copy it to {path}"
+        ) from err
 
 
 def _resume(url: str, part: Path) -> None:
@@ -84,8 +102,9 @@ def _resume(url: str, part: Path) -> None:
     try:
         answer = urllib.request.urlopen(request, timeout=30)
     except urllib.error.HTTPError as err:
-        if err.code != 416:  # 416: nothing left to send, or a part longer than the file; start again to be sure
+        if err.code != 416 or not have:  # 416: nothing left to send, or a part longer than the file: start again
             raise
+        err.close()
         part.unlink()
         return _resume(url, part)
     with answer:

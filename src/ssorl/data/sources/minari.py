@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 
-from ssorl.data.check import Trajectory, join, reading
+from ssorl.data.check import Trajectory, ending, join, reading, shown
 from ssorl.data.episodes import Episodes, Meta
+from ssorl.data.sources.d4rl import hard, stored_here
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.errors import DataError
 
@@ -25,26 +28,49 @@ def sniff(path: Path) -> bool:
 
 def load(path: Path, min_length: int = 0) -> Episodes:
     """Read the dataset in a folder."""
-    with _quiet(), reading(str(path), "a Minari dataset"):
-        import minari
-
-        folder = _data_folder(path)
-        if folder is None:
-            raise DataError(f"{path}: is not a Minari dataset; such a folder has data/metadata.json")
-        return _episodes(minari.MinariDataset(folder), str(path), min_length)
+    return _load(path, str(path), min_length)
 
 
 def load_id(name: str, min_length: int = 0) -> Episodes:
     """Read the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
-    with _quiet():
+    folder = _root() / name
+    if _data_folder(folder) is None:
+        with _quiet():
+            _download(name)
+    return _load(folder, f"minari/{name}", min_length)
+
+
+def _load(path: Path, src: str, min_length: int) -> Episodes:
+    with _quiet(), reading(src, "a Minari dataset"):
         import minari
 
-        try:
-            dataset = minari.load_dataset(name)
-        except (FileNotFoundError, ValueError):
-            dataset = _download(name)
-        with reading(f"minari/{name}", "a Minari dataset"):
-            return _episodes(dataset, f"minari/{name}", min_length)
+        folder = _data_folder(path)
+        if folder is None:
+            raise DataError(f"{src}: is not a Minari dataset; such a folder has data/metadata.json")
+        _guard(folder, src)
+        return _episodes(minari.MinariDataset(folder), src, min_length)
+
+
+def _guard(folder: Path, src: str) -> None:
+    """Refuse what Minari would follow, run or reserve memory for on a file's word."""
+    stored = json.loads((folder / "metadata.json").read_text())
+    if not all(isinstance(stored.get(f"{kind}_space"), str) for kind in ("observation", "action")):
+        # Minari would look them up in the environment, whose code the file names and gym.make would run.
+        raise DataError(
+            f"{src}: its metadata.json has no observation_space or action_space; write the set with Minari 0.5"
+        )
+    file = folder / "main_data.hdf5"
+    n = stored.get("total_episodes")
+    there = len(list(folder.iterdir()))
+    if file.is_file():
+        with h5py.File(file) as data:
+            there = len(data)
+            data.visititems_links(lambda name, link: hard(link, name, src))
+            data.visititems(lambda name, item: stored_here(item, name, src) if isinstance(item, h5py.Dataset) else None)
+    if not isinstance(n, int) or not 0 <= n <= there:
+        raise DataError(
+            f"{src}: its metadata.json speaks of {n} episodes where {there} are there at most; fetch it again"
+        )
 
 
 def save(eps: Episodes, path: Path) -> None:
@@ -60,7 +86,8 @@ def save(eps: Episodes, path: Path) -> None:
             observation_space=Box(-np.inf, np.inf, (eps.n_obs,), np.float32),
             action_space=Box(eps.meta.low, eps.meta.high, (eps.n_act,), np.float32),
         )
-        name = path.name if path.name[-3:-1] == "-v" else f"{path.name}-v0"
+        name = re.sub(r"[^-\w]", "-", path.name)  # an id that Minari can take apart again
+        name = name if re.search(r"[^-]-v\d+$", name) else f"{name}-v0"
         metadata = {"dataset_id": name, "ssorl": json.dumps(asdict(eps.meta)), "minari_version": _version()}
         if eps.meta.random_return is not None and eps.meta.expert_return is not None:
             metadata |= {"ref_min_score": eps.meta.random_return, "ref_max_score": eps.meta.expert_return}
@@ -84,14 +111,13 @@ def _version() -> str:
     return minari.__version__
 
 
-def _download(name: str):
+def _download(name: str) -> None:
     import minari
 
     try:
         minari.download_dataset(name)
-        return minari.load_dataset(name)
     except Exception as err:  # Minari's remotes raise errors of many kinds; to the user they mean one thing
-        reason = (str(err).strip().splitlines() or [type(err).__name__])[0][:160]
+        reason = shown((str(err).strip().splitlines() or [type(err).__name__])[0])
         raise DataError(
             f"minari/{name}: is not on this machine and could not be downloaded ({reason}); check the name with "
             f"`minari list remote`, or download it elsewhere and copy it into {_root()}"
@@ -128,23 +154,17 @@ def _episodes(dataset, src: str, min_length: int) -> Episodes:
             act_low=tuple(float(x) for x in space.low) if bounded else (),
             act_high=tuple(float(x) for x in space.high) if bounded else (),
             act_range="declared" if bounded else "inferred",
-            random_return=_number(stored.get("ref_min_score")),
-            expert_return=_number(stored.get("ref_max_score")),
         )
+        scores = [float(stored[k]) for k in ("ref_min_score", "ref_max_score") if stored.get(k) is not None]
+        if len(scores) == 2 and np.isfinite(scores).all() and scores[0] != scores[1]:
+            meta = replace(meta, random_return=scores[0], expert_return=scores[1])
     # Minari hands out one episode at a time, so here alone a loop over trajectories is what its format asks for.
     return join((_trajectory(ep, src) for ep in dataset.iterate_episodes()), meta, min_length)
 
 
-def _number(value: object) -> float | None:
-    return None if value is None else float(value)  # type: ignore[arg-type]
-
-
 def _trajectory(ep, src: str) -> Trajectory:
-    ended = np.asarray(ep.terminations)
-    inner = np.flatnonzero(ended[:-1])
-    if inner.size:
-        raise DataError(f"{src}: trajectory {ep.id} goes on after it terminated at step {inner[0]}; cut it there")
-    return Trajectory(_flatten(ep.observations), ep.actions, ep.rewards, bool(ended[-1]) if ended.size else False)
+    ended = ending(src, ep.id, ep.terminations, np.size(ep.rewards))
+    return Trajectory(_flatten(ep.observations), ep.actions, ep.rewards, ended)
 
 
 def _flatten(obs: object) -> np.ndarray:

@@ -7,13 +7,15 @@ Layout: `obs [S+E, O]`, `act [S, A]` (optional; NaN = missing), `rew [S]`, `term
 from __future__ import annotations
 
 import json
+import math
+import os
 import zipfile
 from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
 
-from ssorl.data.check import build, reading
+from ssorl.data.check import build, head, reading, shown
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.errors import DataError
 
@@ -22,24 +24,29 @@ LARGEST_RATIO = 1100  # deflate cannot shrink by more than about 1,030; past it 
 
 def sniff(path: Path) -> bool:
     """Whether it is a zip file."""
-    return path.is_file() and path.open("rb").read(4) == b"PK\x03\x04"
+    return head(path, 4) == b"PK\x03\x04"
 
 
 def load(path: Path, min_length: int = 0) -> Episodes:
     """Read and check one file."""
     src = str(path)
     with reading(src, "an ssorl .npz"), zipfile.ZipFile(path) as archive:
-        names = {Path(n).stem for n in archive.namelist() if n.endswith(".npy")}
+        names = {n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")}
         lacking = {"obs", "rew", "start"} - names
         if lacking:
             raise DataError(
                 f"{src}: has no array named {', '.join(sorted(lacking))}; ssorl's layout is "
                 "obs, act, rew, terminated, start (docs/data.md)"
             )
-        start = member(archive, "start", src).astype(np.int64)
-        rew = member(archive, "rew", src)
-        if start.ndim != 1 or len(start) < 1 or start[0] != 0 or (np.diff(start) < 0).any() or start[-1] != len(rew):
-            raise DataError(f"{src}: `start` must rise from 0 to the number of steps ({len(rew)})")
+        start, rew = member(archive, "start", src), member(archive, "rew", src)
+        whole = start.ndim == 1 and start.dtype.kind in "iu" and len(start) > 0
+        start = start.astype(np.int64)
+        if not whole or start[0] != 0 or (np.diff(start) < 0).any() or start[-1] != len(rew):
+            ends = f"it goes from {start[0]} to {start[-1]}" if whole else f"it has shape {start.shape}"
+            raise DataError(
+                f"{src}: `start` must rise from 0 to the number of steps, {len(rew)}, in whole numbers ({ends}); write "
+                "the first step of each trajectory and then the number of steps"
+            )
         text = member(archive, "meta", src).astype(np.uint8).tobytes().decode() if "meta" in names else "{}"
         meta = meta_from_json(text, src)
         obs = member(archive, "obs", src)
@@ -59,8 +66,11 @@ def save(eps: Episodes, path: Path) -> None:
 def member(archive: zipfile.ZipFile, name: str, src: str) -> np.ndarray:
     """One array, after its header is found to agree with the bytes that are there."""
     info = archive.getinfo(f"{name}.npy")
-    if info.file_size > LARGEST_RATIO * max(info.compress_size, 1):
-        raise DataError(f"{src}: {name} claims {info.file_size} bytes from {info.compress_size}; refused")
+    there = min(info.compress_size, os.fstat(archive.fp.fileno()).st_size)  # type: ignore[union-attr]
+    if info.file_size > LARGEST_RATIO * max(there, 1):
+        raise DataError(
+            f"{src}: {name} claims {info.file_size} bytes but takes up {there}, which no array does; write it again"
+        )
     with archive.open(info) as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -80,12 +90,20 @@ def meta_from_json(text: str, src: str) -> Meta:
         found = {k: v for k, v in json.loads(text).items() if k in known}
         for name in ("act_low", "act_high"):
             found[name] = tuple(float(x) for x in found.get(name, ()))
+            if not all(map(math.isfinite, found[name])):
+                raise ValueError(f"{name} {found[name]}")
         for name in ("random_return", "expert_return"):
             found[name] = None if found.get(name) is None else float(found[name])
+            if found[name] is not None and not math.isfinite(found[name]):
+                raise ValueError(f"{name} {found[name]}")
+        if found["random_return"] is not None and found["random_return"] == found["expert_return"]:
+            raise ValueError(f"random_return and expert_return are both {found['random_return']}")
         found["notes"] = tuple(str(n) for n in found.get("notes", ()))
         found["env"] = None if found.get("env") is None else str(found["env"])
         if found.get("act_range", "assumed") not in ("declared", "assumed", "inferred"):
             raise ValueError(f"act_range {found['act_range']!r}")
         return Meta(**{**found, "source": src})
-    except (ValueError, TypeError, AttributeError) as err:
-        raise DataError(f"{src}: its metadata cannot be read ({err}); remove it or write the file again") from err
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as err:
+        raise DataError(
+            f"{src}: its metadata cannot be read ({shown(err)}); remove it or write the file again"
+        ) from err

@@ -14,19 +14,21 @@ from pathlib import Path
 
 import numpy as np
 
-from ssorl.data.check import build, dropped_note, reading
-from ssorl.data.episodes import Episodes, Meta, offsets
+from ssorl.data.check import build, dropped_note, head, reading
+from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.errors import DataError, SsorlError
 
 STATE, NEXT = "observation.", "next.observation."
+COLUMNS = ("episode_index", "frame_index", "action", "next.reward", "next.done", "next.truncated")
+LARGEST_RATIO = 100  # frames a byte: each has a state of its own, however well it is compressed
 
 
 def sniff(path: Path) -> bool:
     """Whether it is a folder with meta/info.json and data/, or one Parquet file."""
     if path.is_dir():
         return (path / "meta" / "info.json").is_file() and (path / "data").is_dir()
-    return path.is_file() and path.open("rb").read(4) == b"PAR1"
+    return head(path, 4) == b"PAR1"
 
 
 def load(path: Path, min_length: int = 0) -> Episodes:
@@ -95,8 +97,15 @@ def _arrow():
 
 
 def _read(pq, file: Path):
-    with reading(str(file), "Parquet"):
-        return pq.read_table(file, use_threads=False)
+    """The columns of one file that matter here: images, if any, stay on the disk."""
+    with reading(str(file), "Parquet"), pq.ParquetFile(file) as parquet:
+        n, size = parquet.metadata.num_rows, file.stat().st_size
+        if n > LARGEST_RATIO * size:
+            raise DataError(f"{file}: claims {n} frames in {size} bytes, which no robot fills; write it again")
+        fields = [parquet.schema_arrow.field(i) for i in range(len(parquet.schema_arrow))]
+        state = [f.name for f in fields if f.name.startswith((STATE, NEXT)) and _is_numeric(f.type)]
+        wanted = [f.name for f in fields if f.name in COLUMNS or f.name in state]
+        return parquet.read(wanted, use_threads=False).select(wanted)  # read: also what begins with one of these names
 
 
 def _vectors(pa, array: np.ndarray):
@@ -105,13 +114,13 @@ def _vectors(pa, array: np.ndarray):
 
 def _episodes(table, path: Path, src: str, min_length: int) -> Episodes:
     names = table.column_names
-    states = [n for n in names if n.startswith(STATE) and _is_numeric(table.schema.field(n).type)]
+    states = [n for n in names if n.startswith(STATE)]
     if not states or "episode_index" not in names:
         raise DataError(f"{src}: has no numeric observation.* column or no episode_index; is it in LeRobot's layout?")
     if table.num_rows == 0:
         raise DataError(f"{src}: holds no frames; nothing can be learnt from an empty file")
-    episode = _column(table, "episode_index", src)[:, 0].astype(np.int64)
-    frame = _column(table, "frame_index", src)[:, 0] if "frame_index" in names else np.arange(len(episode))
+    episode = _index(table, "episode_index", src)
+    frame = _index(table, "frame_index", src) if "frame_index" in names else np.arange(len(episode))
     order = np.lexsort((frame, episode))
     if not (order == np.arange(len(order))).all():
         table, episode, frame = table.take(order), episode[order], frame[order]
@@ -121,12 +130,12 @@ def _episodes(table, path: Path, src: str, min_length: int) -> Episodes:
     if skipped.size:
         at = skipped[0]
         raise DataError(
-            f"{src}: episode {episode[at]} jumps from frame {int(frame[at])} to {int(frame[at + 1])}; "
+            f"{src}: episode {episode[at]} jumps from frame {frame[at]} to {frame[at + 1]}; "
             "every frame must be there once"
         )
     obs = np.concatenate([_column(table, n, src) for n in states], axis=1)
-    act = _column(table, "action", src, nullable=True) if "action" in names else None
-    meta = _meta(path, src, 0 if act is None else act.shape[1])
+    act = _column(table, "action", src, nullable=True) if "action" in names and _sized(table.column("action")) else None
+    meta = _meta(path, src)
     if "next.reward" in names:
         rew = _column(table, "next.reward", src)[:, 0]
     else:
@@ -145,11 +154,6 @@ def _episodes(table, path: Path, src: str, min_length: int) -> Episodes:
         return build(flat, act, rew, ended, lengths, meta, min_length)
     keep = np.ones(len(obs), bool)
     keep[bounds[1:] - 1] = False
-    if (lengths == 1).any():
-        raise DataError(
-            f"{src}: episode {episode[bounds[int(np.argmax(lengths == 1))]]} has a single frame, so no step is left "
-            "of it; remove it"
-        )
     ended[bounds[1:] - 1] = False
     meta = meta.noting(dropped_note(len(lengths)))
     return build(obs, None if act is None else act[keep], rew[keep], ended[keep], lengths - 1, meta, min_length)
@@ -161,6 +165,23 @@ def _is_numeric(kind) -> bool:
     if t.is_list(kind) or t.is_fixed_size_list(kind) or t.is_large_list(kind):
         kind = kind.value_type
     return t.is_floating(kind) or t.is_integer(kind) or t.is_boolean(kind)
+
+
+def _sized(column) -> bool:
+    """Whether a column tells the size of its vectors: one that is empty throughout may not."""
+    import pyarrow.types as t
+
+    return column.null_count < len(column) or t.is_fixed_size_list(column.type)
+
+
+def _index(table, name: str, src: str) -> np.ndarray:
+    """A column of whole numbers, [rows] int64."""
+    import pyarrow as pa
+
+    column = table.column(name)
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise DataError(f"{src}: column {name} is of type {column.type} or has empty rows; number the rows throughout")
+    return column.to_numpy().astype(np.int64)
 
 
 def _column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
@@ -176,24 +197,22 @@ def _column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
     if not hasattr(column, "flatten") or isinstance(column, pa.StructArray) or not pa.types.is_nested(column.type):
         return column.to_numpy(zero_copy_only=False).astype(np.float32)[:, None]
     there = ~np.asarray(column.is_null())
-    flat = column.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
     if not there.any():
-        size = getattr(column.type, "list_size", 1)
-        return np.full((len(column), size), np.nan, np.float32)
-    size, rest = divmod(len(flat), int(there.sum()))
-    widths = np.diff(offsets(np.asarray(column.drop_null().value_lengths())))
-    if rest or (widths != size).any():
+        return np.full((len(column), column.type.list_size), np.nan, np.float32)
+    flat = column.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    widths = np.asarray(column.drop_null().value_lengths())
+    size = int(widths[0])
+    if (widths != size).any():
         raise DataError(f"{src}: the vectors in column {name} are not all of one size; put other robots in other files")
     out = np.full((len(column), size), np.nan, np.float32)
     out[there] = flat.reshape(-1, size)
     return out
 
 
-def _meta(path: Path, src: str, n_act: int) -> Meta:
+def _meta(path: Path, src: str) -> Meta:
     file = path / "meta" / "info.json"
     if file.is_file():
         info = json.loads(file.read_text())
         if isinstance(info, dict) and isinstance(info.get("ssorl"), dict):
-            meta = meta_from_json(json.dumps(info["ssorl"]), src)
-            return meta if len(meta.act_low) in (0, n_act) else Meta(source=src)
+            return meta_from_json(json.dumps(info["ssorl"]), src)
     return Meta(source=src)

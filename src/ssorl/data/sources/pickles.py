@@ -7,28 +7,31 @@ and plain containers only. Even numpy's own unpickling code is not called: array
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
 import pickle
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from ssorl.data.check import Trajectory, join, reading
+from ssorl.data.check import Trajectory, ending, floats, head, join, reading, shown
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.sources.d4rl import task_of
+from ssorl.data.sources.npz import meta_from_json
 from ssorl.envs.scores import SCORES
 from ssorl.errors import DataError
 
+LARGEST_RATIO = 100  # numbers a byte: one trajectory may be referred to often, but not without end
 NUMBERS = "?bhilqBHILQefd"  # the type codes that may come out of a file
 
 
 def sniff(path: Path) -> bool:
     """Whether it starts like a pickle of protocol 2 or later (or 0 and 1, by its name)."""
-    if not path.is_file():
-        return False
-    return path.open("rb").read(1) == b"\x80" or path.suffix in (".pkl", ".pickle")
+    return head(path, 1) == b"\x80" or (path.is_file() and path.suffix in (".pkl", ".pickle"))
 
 
 def load(path: Path, min_length: int = 0) -> Episodes:
@@ -40,19 +43,14 @@ def load(path: Path, min_length: int = 0) -> Episodes:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
             found = _Reader(raw, src).load()
         if not isinstance(found, list):
-            raise DataError(f"{src}: holds a {type(found).__name__} where a list of trajectories is due")
-        ref = SCORES[task] if task else None
-        meta = Meta(
-            source=src,
-            env=task,
-            random_return=ref.random if ref else None,
-            expert_return=ref.expert if ref else None,
-        )
-        return join((_trajectory(d, e, src) for e, d in enumerate(found)), meta, min_length)
+            raise DataError(
+                f"{src}: holds a {type(found).__name__} where a list of trajectories is due; save a list of dicts"
+            )
+        return join((_trajectory(d, e, src) for e, d in enumerate(found)), _meta(found, task, src), min_length)
 
 
 def save(eps: Episodes, path: Path) -> None:
-    """Write the list of dicts; trajectories without any action have no `actions`."""
+    """Write the list of dicts; trajectories without any action have no `actions`, the first one has the metadata."""
     out = []
     for e in range(eps.n_episodes):
         one = eps[e]
@@ -66,32 +64,39 @@ def save(eps: Episodes, path: Path) -> None:
         if not one.labelled.any():
             del item["actions"]
         out.append(item)
+    out[0]["ssorl"] = json.dumps(asdict(eps.meta))
     with path.open("wb") as file:
         pickle.dump(out, file, protocol=4)
 
 
+def _meta(found: list, task: str | None, src: str) -> Meta:
+    own = found[0].get("ssorl") if found and isinstance(found[0], dict) else None
+    if isinstance(own, str):
+        return meta_from_json(own, src)
+    ref = SCORES[task] if task else None
+    random, expert = (ref.random, ref.expert) if ref else (None, None)
+    return Meta(source=src, env=task, random_return=random, expert_return=expert)
+
+
 def _trajectory(item: object, e: int, src: str) -> Trajectory:
     if not isinstance(item, dict):
-        raise DataError(f"{src}: trajectory {e} is a {type(item).__name__} where a dict of arrays is due")
+        raise DataError(
+            f"{src}: trajectory {e} is a {type(item).__name__} where a dict of arrays is due; save a list of such dicts"
+        )
     for key in ("observations", "rewards"):
         if item.get(key) is None:
             raise DataError(f"{src}: trajectory {e} has no {key}; each needs observations and rewards")
-    obs, nxt = np.asarray(item["observations"]), item.get("next_observations")
-    if nxt is not None:
-        nxt = np.asarray(nxt)
-        if nxt.shape != obs.shape or len(nxt) == 0:
+    obs, rew = floats(src, e, "observations", item["observations"]), floats(src, e, "rewards", item["rewards"])
+    if item.get("next_observations") is not None:
+        nxt = floats(src, e, "next_observations", item["next_observations"])
+        if nxt.shape != obs.shape or nxt.size == 0:
             raise DataError(
                 f"{src}: trajectory {e} has observations of shape {obs.shape} and next_observations of {nxt.shape}; "
                 "they must agree and not be empty"
             )
         obs = np.concatenate([obs, nxt[-1:]])
-    ended = next((item[k] for k in ("terminals", "terminated", "dones") if item.get(k) is not None), None)
-    ended = np.zeros(1) if ended is None else np.asarray(ended).reshape(-1)
-    if np.flatnonzero(ended[:-1]).size:
-        raise DataError(
-            f"{src}: trajectory {e} goes on after it terminated at step {np.flatnonzero(ended[:-1])[0]}; cut it there"
-        )
-    return Trajectory(obs, item.get("actions"), np.asarray(item["rewards"]), bool(ended[-1]) if ended.size else False)
+    flags = next((item[k] for k in ("terminals", "terminated", "dones") if item.get(k) is not None), None)
+    return Trajectory(obs, item.get("actions"), rew, ending(src, e, flags, rew.size))
 
 
 class _Dtype:
@@ -152,6 +157,10 @@ def _encode(text: object, encoding: object = "latin1", *_: object) -> bytes:
     return text.encode("latin-1")
 
 
+def _empty() -> bytes:
+    return b""
+
+
 def _dict(*args: object) -> dict:
     # A defaultdict's factory is dropped; an OrderedDict's items come in later, one by one.
     return {}
@@ -163,8 +172,8 @@ ADMITTED = {
     ("_codecs", "encode"): _encode,
     ("collections", "OrderedDict"): _dict,
     ("collections", "defaultdict"): _dict,
-    ("builtins", "list"): list,
-    ("__builtin__", "list"): list,
+    **{(b, "list"): list for b in ("builtins", "__builtin__")},
+    **{(b, "bytes"): _empty for b in ("builtins", "__builtin__")},  # how protocols 0 to 2 write no bytes at all
     **{(f"numpy.{c}.multiarray", "_reconstruct"): _reconstruct for c in ("core", "_core")},
     **{(f"numpy.{c}.multiarray", "scalar"): _scalar for c in ("core", "_core")},
     **{(f"numpy.{c}.numeric", "_frombuffer"): _array for c in ("core", "_core")},
@@ -176,7 +185,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
 
     def __init__(self, raw: mmap.mmap, src: str) -> None:
         super().__init__(raw, encoding="latin1")  # type: ignore[arg-type]
-        self.src = src
+        self.src, self.size = src, len(raw)
 
     def load_build(self) -> None:
         """Set the state of a stand-in, and of nothing else: classes and functions stay as they are."""
@@ -186,37 +195,71 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
             raise DataError(f"{self.src}: sets the state of a {type(target).__name__}; only arrays are admitted")
         target.__setstate__(state)
 
-    dispatch: ClassVar[dict] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # type: ignore[attr-defined]
+    def load_reduce(self) -> None:
+        """Call what `find_class` gave out, and nothing else that lies on the stack."""
+        stack: list = self.stack  # type: ignore[attr-defined]
+        args, func = stack.pop(), stack[-1]
+        if not any(func is known for known in ADMITTED.values()):
+            raise DataError(
+                f"{self.src}: calls a {type(func).__name__}; only numpy arrays and plain containers are admitted"
+            )
+        stack[-1] = func(*args)
+
+    def load_bytearray8(self) -> None:
+        """Take the bytes that are there: Python's own way first claims the memory that a forged size asks for."""
+        n = int.from_bytes(self.read(8), "little")  # type: ignore[attr-defined]
+        self.append(bytearray(self.read(min(n, sys.maxsize))))  # type: ignore[attr-defined]
+
+    def load_object(self) -> None:
+        """Refuse the ways to make an object that no array and no plain container takes."""
+        raise DataError(f"{self.src}: makes an object of a class; only numpy arrays and plain containers are admitted")
+
+    dispatch: ClassVar[dict] = {
+        **pickle._Unpickler.dispatch,  # type: ignore[attr-defined]
+        pickle.BUILD[0]: load_build,
+        pickle.REDUCE[0]: load_reduce,
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+        **dict.fromkeys(b"io\x81\x92\x82\x83\x84", load_object),  # INST, OBJ, NEWOBJ, NEWOBJ_EX, EXT1, EXT2, EXT4
+    }
 
     def find_class(self, module: str, name: str) -> object:
         if (module, name) not in ADMITTED:
+            what = shown(f"{module}.{name}")
             raise DataError(
-                f"{self.src}: contains {module}.{name}, which could run code when loaded; only numpy arrays and plain "
+                f"{self.src}: contains {what}, which could run code when loaded; only numpy arrays and plain "
                 "containers are admitted: save the trajectories again as a list of dicts of arrays"
             )
         return ADMITTED[module, name]
 
     def persistent_load(self, pid: object) -> object:
-        raise DataError(f"{self.src}: refers to something outside the file ({pid!r})"[:200])
+        raise DataError(f"{self.src}: refers to something outside the file ({shown(pid)}); save it again, whole")
 
     def load(self) -> object:
         try:
-            return _settle(super().load())
+            found, n = _settle(super().load(), {})
+            if n > LARGEST_RATIO * self.size:
+                raise DataError(f"it unfolds to {n} numbers from {self.size} bytes")
+            return found
         except DataError as err:
             text = str(err)
             raise (err if text.startswith(self.src) else DataError(f"{self.src}: {text}; save it again")) from err
 
 
-def _settle(value: object, depth: int = 0) -> object:
-    """Arrays in place of their stand-ins, through the containers a trajectory list has."""
+def _settle(value: object, memo: dict[int, tuple[object, int]], depth: int = 0) -> tuple[object, int]:
+    """Arrays in place of their stand-ins, through the containers of a trajectory list, and how many numbers that is."""
     if depth > 4:
         raise DataError("its containers are nested too deeply for a list of trajectories")
     if isinstance(value, _Array):
         if not hasattr(value, "array"):
             raise DataError("an array in it has no content")
-        return value.array
-    if isinstance(value, (list, tuple)):
-        return [_settle(v, depth + 1) for v in value]
-    if isinstance(value, dict):
-        return {k: _settle(v, depth + 1) for k, v in value.items()}
-    return value
+        return value.array, value.array.size
+    if not isinstance(value, (list, tuple, dict)):
+        return value, np.size(value) if isinstance(value, np.ndarray) else 1
+    if id(value) not in memo:  # what is referred to often is looked at once
+        parts = [_settle(v, memo, depth + 1) for v in (value.values() if isinstance(value, dict) else value)]
+        settled = [part for part, _ in parts]
+        memo[id(value)] = (
+            dict(zip(value, settled, strict=True)) if isinstance(value, dict) else settled,
+            1 + sum(n for _, n in parts),
+        )
+    return memo[id(value)]
