@@ -1,5 +1,6 @@
 """Networks as plain pytrees, and the optimiser: small enough to read, nothing hidden in a class."""
 
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -10,16 +11,13 @@ Params = Any  # a pytree of arrays
 
 def init_mlp(key: jax.Array, sizes: tuple[int, ...]) -> list[dict[str, jax.Array]]:
     """Weights of a multilayer perceptron, uniform in +-1/sqrt(fan in) as PyTorch's default."""
+    counts = [(n_in + 1) * n_out for n_in, n_out in pairwise(sizes)]
+    # One draw for all layers: on a CPU each call of the generator costs seconds of compile time.
+    draws = jnp.split(jax.random.uniform(key, (sum(counts),), minval=-1.0), list(accumulate(counts))[:-1])
     layers = []
-    for n_in, n_out, k in zip(sizes[:-1], sizes[1:], jax.random.split(key, len(sizes) - 1), strict=True):
-        kw, kb = jax.random.split(k)
-        bound = n_in**-0.5
-        layers.append(
-            {
-                "w": jax.random.uniform(kw, (n_in, n_out), minval=-bound, maxval=bound),
-                "b": jax.random.uniform(kb, (n_out,), minval=-bound, maxval=bound),
-            }
-        )
+    for draw, n_in, n_out in zip(draws, sizes[:-1], sizes[1:], strict=True):
+        rows = draw.reshape(n_in + 1, n_out) * n_in**-0.5
+        layers.append({"w": rows[:-1], "b": rows[-1]})
     return layers
 
 

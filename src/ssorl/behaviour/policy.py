@@ -55,7 +55,7 @@ class Policy:
         return self._scale(np.tanh(mean + std * noise))
 
     def _scale(self, act: Array) -> Array:
-        return self.act_low + (act + 1) * (0.5 * (self.act_high - self.act_low))
+        return self.act_low + (act + 1) * (np.float32(0.5) * (self.act_high - self.act_low))
 
 
 def from_weights(
