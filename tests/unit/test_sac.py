@@ -96,6 +96,7 @@ def test_numpy_policy_equals_the_jax_actor(tmp_path):
         ours.mean(obs), np.tanh(sac.policy(actor, jnp.array(obs, jnp.float32))[0]) * [1.0, 2.0], atol=1e-5
     )
     assert policies.LOG_STD == sac.LOG_STD
+    np.testing.assert_array_equal(ours.act(obs[:3], noise[:3]), ours.act(obs, noise)[:3])
     policies.save(tmp_path / "p.npz", ours, {"seed": 3}, dtype=np.float32)
     again = policies.load(tmp_path / "p.npz")
     np.testing.assert_array_equal(again.act(obs, noise), ours.act(obs, noise))
