@@ -131,6 +131,8 @@ class DataShow:
         from ssorl.data.split import Split, apply
         from ssorl.data.stats import profile
 
+        if self.plot is not None and (self.plot.suffix.lower() not in (".png", ".pdf", ".svg") or self.plot.is_dir()):
+            raise SsorlError(f"{self.plot}: {'is a folder; ' * self.plot.is_dir()}end the name in .png, .pdf or .svg")
         eps = self.input.load()
         if self.split is not None:
             eps = apply(Split.load(self.split), eps)
@@ -196,6 +198,8 @@ class DataSplit:
         for path in (self.out, self.data):
             if path is not None and path.exists() and not self.force:
                 raise DataError(f"{path}: exists already; choose another name or pass --force")
+        if self.out == self.data or self.out.is_dir():
+            raise DataError(f"{self.out}: is a folder or the same as --data; choose another name for --out")
         if self.data is not None:
             save(apply(drawn, eps), self.data, force=self.force)
         drawn.save(self.out)

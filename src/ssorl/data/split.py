@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from ssorl.data.check import shown
 from ssorl.data.episodes import Episodes, action_range
 from ssorl.errors import DataError
 from ssorl.store import atomic
@@ -36,6 +37,8 @@ class Split:
     def save(self, path: Path | str) -> None:
         """Write it as JSON."""
         body = {**vars(self), "labelled": self.labelled.tolist(), "unlabelled": self.unlabelled.tolist()}
+        if Path(path).is_dir():
+            raise DataError(f"{path}: is a folder; name the file that the split is to be written to")
         with atomic(path) as fresh:
             fresh.write_text(json.dumps(body))
 
@@ -47,8 +50,9 @@ class Split:
             for name in ("labelled", "unlabelled"):
                 body[name] = np.asarray(body[name], np.int64).reshape(-1)
             return cls(**body)
-        except (OSError, ValueError, TypeError, KeyError) as err:
-            raise DataError(f"{path}: cannot be read as a split ({err}); make it with `ssorl data split`") from err
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as err:
+            reason = shown(err)
+            raise DataError(f"{path}: cannot be read as a split ({reason}); make it with `ssorl data split`") from err
 
 
 def coupled(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int = 0) -> Split:
@@ -63,7 +67,7 @@ def coupled(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int
             f"{eps.meta.source}: the bottom {quality:g} % has {len(pool)} of {len(eps)} trajectories but {n_labelled} "
             f"are to keep their actions; raise --quality to {100 * fraction:g} or more, or lower --fraction"
         )
-    rng = np.random.default_rng(seed)
+    rng = _rng(seed)
     labelled = np.sort(rng.choice(pool, n_labelled, replace=False))
     rest = np.setdiff1d(np.arange(len(eps)), labelled)
     return _split(eps, labelled, rest, kind="coupled", fraction=fraction, quality=quality, seed=seed)
@@ -90,7 +94,7 @@ def decoupled(
     n_labelled = _count(eps, labelled_fraction, "--labelled-fraction")
     n_unlabelled = _count(eps, unlabelled_fraction, "--unlabelled-fraction")
     cuts = [_round(len(eps) * i / 3) for i in range(4)]
-    order, rng = by_return(eps), np.random.default_rng(seed)
+    order, rng = by_return(eps), _rng(seed)
     pools = {name: order[a:b] for name, a, b in zip(THIRDS, cuts[:-1], cuts[1:], strict=True)}
     if not all(len(p) for p in pools.values()):
         raise DataError(f"{eps.meta.source}: {len(eps)} trajectories cannot be cut into thirds; at least 3 are needed")
@@ -118,7 +122,7 @@ def wide(eps: Episodes, n_draws: int = 1000, n_bins: int = 40, seed: int = 0) ->
     size = np.bincount(bin_of, minlength=n_bins)
     # Picking bin i with weight 1/n_i, then one of n_i, gives each of its trajectories the weight 1/n_i².
     weight = 1.0 / size[bin_of].astype(np.float64) ** 2
-    rng = np.random.default_rng(seed)
+    rng = _rng(seed)
     drawn = np.sort(rng.choice(len(eps), n_draws, p=weight / weight.sum()))
     return _split(eps, drawn, drawn[:0], kind="wide", n_draws=n_draws, n_bins=n_bins, seed=seed)
 
@@ -181,6 +185,12 @@ def _draw(pool: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """`n` of the pool; past its size every member comes as often as any other, up to one."""
     whole, rest = divmod(n, len(pool))
     return np.sort(np.concatenate([np.tile(pool, whole), rng.choice(pool, rest, replace=False)]))
+
+
+def _rng(seed: int) -> np.random.Generator:
+    if seed < 0:
+        raise DataError(f"--seed is {seed}; give a whole number from 0 up")
+    return np.random.default_rng(seed)
 
 
 def _round(x: float) -> int:

@@ -6,6 +6,7 @@ A format module offers `sniff(path)`, `load(path, min_length)` and `save(eps, pa
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -37,7 +38,7 @@ def load(name: str | Path, format: str | None = None, min_length: int = 0) -> Ep
     path, prefix = Path(name), str(name).partition("/")[0]
     if format is not None:
         return _format(format).load(_existing(path), min_length)
-    if prefix in COLLECTIONS and not path.exists():
+    if prefix in COLLECTIONS and not os.path.exists(path):
         return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], min_length)
     _existing(path)
     for known in FORMATS:
@@ -66,7 +67,10 @@ def save(eps: Episodes, path: str | Path, format: str | None = None, force: bool
     path = Path(path)
     format = format or SUFFIXES.get(path.suffix)
     if format is None:
-        raise DataError(f"{path}: name the format with --to ({', '.join(FORMATS)}) or end it in {', '.join(SUFFIXES)}")
+        raise DataError(
+            f"{path}: end it in {', '.join(SUFFIXES)}, or name the format ({', '.join(FORMATS)}) with "
+            "`ssorl data convert --to`"
+        )
     module = _format(format)
     if path.exists() and not force:
         raise DataError(f"{path}: exists already; choose another name or pass --force")
@@ -83,7 +87,7 @@ def _format(name: str) -> ModuleType:
 
 
 def _existing(path: Path) -> Path:
-    if not path.exists():
+    if not os.path.exists(path):  # unlike Path.exists, it takes names that no file system would
         import difflib
 
         known = [n for n in _listed_names() if "/" in n]

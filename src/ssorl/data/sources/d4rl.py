@@ -127,7 +127,8 @@ def _dataset(file: h5py.File, name: str, src: str) -> h5py.Dataset:
     data = file[name]
     if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "fiub" or data.ndim == 0:
         raise DataError(f"{src}: {name} is not an array of numbers; a D4RL file has one number or vector a step there")
-    stored_here(data, name, src)
+    if fault := elsewhere(data):
+        raise DataError(f"{src}: {name} {fault}")
     return data
 
 
@@ -137,14 +138,16 @@ def hard(link: object, name: str, src: str) -> None:
         raise DataError(f"{src}: {name} is a link and links are not followed; copy the data into the file")
 
 
-def stored_here(data: h5py.Dataset, name: str, src: str) -> None:
-    """Refuse a dataset whose values lie in another file or nowhere at all."""
+def elsewhere(data: object) -> str | None:
+    """What is wrong with a dataset whose values lie in another file or nowhere at all."""
+    if not isinstance(data, h5py.Dataset):
+        return None
     if data.external or data.is_virtual:
-        raise DataError(f"{src}: {name} lies in another file and is not followed; copy the data into the file")
-    if data.nbytes > LARGEST_RATIO * max(data.id.get_storage_size(), 1):
-        raise DataError(
-            f"{src}: {name} declares {data.nbytes} bytes but stores {data.id.get_storage_size()}; write its values out"
-        )
+        return "lies in another file and is not followed; copy the data into the file"
+    stored = data.id.get_storage_size()
+    if data.nbytes > LARGEST_RATIO * max(stored, 1):
+        return f"declares {data.nbytes} bytes but stores {stored}; write its values out"
+    return None
 
 
 def _flags(file: h5py.File, name: str, n: int, src: str) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ssorl.data.check import Trajectory, ending, join, reading, shown
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.data.sources.d4rl import hard, stored_here
+from ssorl.data.sources.d4rl import elsewhere, hard
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.errors import DataError
 
@@ -46,7 +46,9 @@ def _load(path: Path, src: str, min_length: int) -> Episodes:
 
         folder = _data_folder(path)
         if folder is None:
-            raise DataError(f"{src}: is not a Minari dataset; such a folder has data/metadata.json")
+            raise DataError(
+                f"{src}: is not a Minari dataset; such a folder has data/metadata.json: choose another --format"
+            )
         _guard(folder, src)
         return _episodes(minari.MinariDataset(folder), src, min_length)
 
@@ -65,8 +67,13 @@ def _guard(folder: Path, src: str) -> None:
     if file.is_file():
         with h5py.File(file) as data:
             there = len(data)
-            data.visititems_links(lambda name, link: hard(link, name, src))
-            data.visititems(lambda name, item: stored_here(item, name, src) if isinstance(item, h5py.Dataset) else None)
+            # Both walks end at the first name they are given; an error must not pass through HDF5's own code.
+            link = data.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else name)
+            if link is not None:
+                hard(data.get(link, getlink=True), link, src)
+            lie = data.visititems(lambda name, item: (name, elsewhere(item)) if elsewhere(item) else None)
+            if lie is not None:
+                raise DataError(f"{src}: {lie[0]} {lie[1]}")
     if not isinstance(n, int) or not 0 <= n <= there:
         raise DataError(
             f"{src}: its metadata.json speaks of {n} episodes where {there} are there at most; fetch it again"

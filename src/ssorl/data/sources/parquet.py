@@ -149,8 +149,13 @@ def _episodes(table, path: Path, src: str, min_length: int) -> Episodes:
         last = bounds[1:] - 1
         flat = np.empty((len(obs) + len(lengths), obs.shape[1]), np.float32)
         flat[np.arange(len(obs)) + np.repeat(np.arange(len(lengths)), lengths)] = obs
-        tail = table.take(last)
-        flat[last + np.arange(1, len(lengths) + 1)] = np.concatenate([_column(tail, n, src) for n in after], axis=1)
+        tail = np.concatenate([_column(table.take(last), n, src) for n in after], axis=1)
+        if tail.shape[1] != obs.shape[1]:
+            raise DataError(
+                f"{src}: next.observation.* has size {tail.shape[1]}, observation.* has size {obs.shape[1]}; they must "
+                "agree"
+            )
+        flat[last + np.arange(1, len(lengths) + 1)] = tail
         return build(flat, act, rew, ended, lengths, meta, min_length)
     keep = np.ones(len(obs), bool)
     keep[bounds[1:] - 1] = False
