@@ -12,50 +12,52 @@ from ssorl.behaviour.policy import Policy
 from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta, offsets, ranges
 
-MAX_LANES = 256  # environments stepped together; part of what a dataset's bytes depend on
+MAX_LANES = 256  # environments stepped together at most; a dataset's bytes depend on it
 Progress = Callable[[int], None]  # told how many steps were just made
 
 
 def collect(env_name: str, policy: Policy, n_steps: int, seed: int, progress: Progress | None = None) -> Episodes:
     """Whole episodes of `policy`, as many as it takes to reach `n_steps`.
 
-    Episodes are numbered as they begin, a free lane takes the next number, and the first ones that reach `n_steps`
-    together are kept. So long episodes are not left out for being long, and the last one may go past the mark.
+    Episodes are numbered as they begin, and the first ones that reach `n_steps` together are kept. So long episodes
+    are not left out for being long, and the last one may go past the mark.
     """
-    horizon = envs.SCORES[env_name].horizon
-    lanes = min(MAX_LANES, max(1, math.ceil(n_steps / horizon)))
-    env = envs.make(env_name, lanes)
+    spec = envs.SPECS[env_name]
+    env = envs.Locomotion(env_name, spec, MAX_LANES)
     rng = np.random.default_rng(seed)
-    obs = env.reset(rng)
-    episode = np.arange(lanes)  # which episode a lane is running
-    begun, length, running, made = lanes, np.zeros(lanes, np.int64), np.ones(lanes, bool), 0
+    obs = np.zeros((MAX_LANES, env.n_obs))
+    act = np.zeros((MAX_LANES, env.n_act), np.float32)
+    episode, length = np.full(MAX_LANES, -1), np.zeros(MAX_LANES, np.int64)  # -1: the lane is idle
+    begun = ended = made = 0
     log: dict[str, list[np.ndarray]] = {k: [] for k in ("obs", "act", "rew", "terminated", "last", "episode", "final")}
-    while running.any():
-        act = policy.act(obs, rng)
-        step = env.step(act)
-        length += running
-        done = running & (step.terminated | (length >= horizon))
-        log["obs"].append(obs[running].astype(np.float32))
-        log["act"].append(act[running])
-        log["rew"].append(step.rew[running].astype(np.float32))
-        log["terminated"].append(step.terminated[running])
-        log["last"].append(done[running])
-        log["episode"].append(episode[running])
-        log["final"].append(step.obs[done].astype(np.float32))
-        made += int(running.sum())
-        if progress:
-            progress(int(running.sum()))
+    while made < n_steps or (episode >= 0).any():
+        # Begin no more than are likely to be needed; if they turn out short, more begin when they have ended. Steps made
+        # over episodes ended is the length to expect that unfinished episodes do not bias.
+        typical = min(spec.horizon, made / ended) if ended else spec.horizon
+        due = n_steps - made - np.maximum(typical - length[episode >= 0], 0).sum()
+        fresh = np.flatnonzero(episode < 0)[: max(0, math.ceil(due / typical))]
+        if len(fresh):
+            episode[fresh] = np.arange(begun, begun + len(fresh))
+            begun += len(fresh)
+            length[fresh] = 0
+            obs = env.reset(rng, np.isin(np.arange(MAX_LANES), fresh))
+        ids = np.flatnonzero(episode >= 0)
+        act[ids] = policy.act(obs[ids], rng)
+        step = env.step(act, ids)
+        length[ids] += 1
+        done = step.terminated[ids] | (length[ids] >= spec.horizon)
+        log["obs"].append(obs[ids].astype(np.float32))
+        log["act"].append(act[ids])
+        log["rew"].append(step.rew[ids].astype(np.float32))
+        log["terminated"].append(step.terminated[ids])
+        log["last"].append(done)
+        log["episode"].append(episode[ids])
+        log["final"].append(step.obs[ids[done]].astype(np.float32))
+        made, ended = made + len(ids), ended + int(done.sum())
+        episode[ids[done]] = -1
         obs = step.obs
-        if done.any():
-            # Steps already made plus those under way count towards the mark, so no lane starts in vain.
-            free = np.flatnonzero(done)
-            n_new = len(free) if made < n_steps else 0
-            again, stop = free[:n_new], free[n_new:]
-            episode[again] = np.arange(begun, begun + n_new)
-            begun += n_new
-            running[stop] = False
-            length[done] = 0
-            obs = env.reset(rng, done)
+        if progress:
+            progress(len(ids))
     flat = {k: np.concatenate(v) for k, v in log.items()}
     return _in_order(flat, n_steps, policy, env_name)
 

@@ -27,14 +27,21 @@ SHARE = 10  # the default size is D4RL's divided by this
 
 @dataclass(frozen=True)
 class Roster:
-    """Which training steps of the bundled policy of an environment serve for what."""
+    """Which training steps of an environment's bundled policies serve for what."""
 
-    replay: tuple[int, ...]  # the checkpoints up to medium; each stands for the training since the one before
-    medium: int
-    expert: int
+    replay: tuple[int, ...]  # checkpoints up to medium; each stands for the part of training nearest to it
+    medium: tuple[int, ...]  # one policy, or several in equal parts
+    expert: tuple[int, ...]
 
 
-ROSTERS: dict[str, Roster] = {}
+ROSTERS: dict[str, Roster] = {
+    "hopper": Roster((10_000, 50_000, 100_000, 150_000, 200_000, 230_000), (230_000,), (2_150_000,)),
+    "walker2d": Roster((10_000, 50_000, 100_000, 150_000, 200_000, 240_000), (240_000,), (800_000,)),
+    # One halfcheetah policy earns nearly the same every time, unlike D4RL's; three give D4RL's mean and spread.
+    "halfcheetah": Roster(
+        (10_000, 50_000, 100_000, 150_000, 200_000, 220_000), (150_000, 220_000, 310_000), (2_100_000,)
+    ),
+}
 
 # Steps of D4RL's v2 files; medium-expert is medium and expert together.
 FULL: dict[str, dict[str, int]] = {
@@ -94,17 +101,22 @@ def bundled() -> list[dict]:
     """Each bundled policy with its record: environment, training steps, what it is used for, what it earns."""
     rows = []
     for env, roster in ROSTERS.items():
-        for step in sorted({*roster.replay, roster.medium, roster.expert}):
-            uses = [u for u in ("replay", "medium", "expert") if step in np.atleast_1d(getattr(roster, u))]
+        for step in sorted({*roster.replay, *roster.medium, *roster.expert}):
+            uses = [use for use in ("replay", "medium", "expert") if step in getattr(roster, use)]
             record = json.loads(policy_path(env, step).with_suffix(".json").read_text())
             rows.append({"env": env, "steps": step, "serves": uses, **record})
     return rows
 
 
-def shares(steps: tuple[int, ...]) -> np.ndarray:
-    """The part of training that each checkpoint stands for: the steps since the one before."""
-    spans = np.diff([0, *steps])
-    return spans / spans.sum()
+def recipe(env: str, level: str) -> list[tuple[int, float]]:
+    """Which checkpoints make a dataset, and the share of its steps that each of them does."""
+    roster = ROSTERS[env]
+    if level != "medium-replay":
+        steps = getattr(roster, level)
+        return [(step, 1 / len(steps)) for step in steps]
+    # Training between two checkpoints is given half to each, so early, unskilled steps are not lost.
+    bounds = [0, *(np.array(roster.replay[:-1]) + np.array(roster.replay[1:])) / 2, roster.replay[-1]]
+    return list(zip(roster.replay, (np.diff(bounds) / roster.replay[-1]).tolist(), strict=True))
 
 
 def make(env: str, level: str, n: int, seed: int = 0, progress: Progress | None = None) -> Episodes:
@@ -113,13 +125,9 @@ def make(env: str, level: str, n: int, seed: int = 0, progress: Progress | None 
         from ssorl.behaviour import maze
 
         return maze.collect(env, n, seed, progress)
-    roster = ROSTERS[env]
-    if level != "medium-replay":
-        return collect(env, policy(env, getattr(roster, level)), n, _seed(seed, env, level), progress)
-    counts = np.maximum(np.round(shares(roster.replay) * n).astype(int), 1)
     parts = [
-        collect(env, policy(env, step), int(count), _seed(seed, env, level, step), progress)
-        for step, count in zip(roster.replay, counts, strict=True)
+        collect(env, policy(env, step), max(1, round(share * n)), _seed(seed, env, level, step), progress)
+        for step, share in recipe(env, level)
     ]
     return concat(parts)
 
@@ -137,16 +145,14 @@ def _file(env: str, level: str, n: int) -> Path:
         with _bar(f"making sim/{name}", n) as progress:
             npz.save(make(env, level, n, progress=progress), path)
 
-    return cached(f"sim/{name}-{n}-{_recipe(env, level)}.npz", write)
+    return cached(f"sim/{name}-{n}-{_digest(env, level)}.npz", write)
 
 
-def _recipe(env: str, level: str) -> str:
-    """A short digest of all that decides the bytes: version and policies. Another one is another file."""
+def _digest(env: str, level: str) -> str:
+    """Of all that decides the bytes: version, shares and policies. Another one is another file."""
     digest = hashlib.sha256(f"{VERSION}".encode())
-    if env in ROSTERS:
-        roster = ROSTERS[env]
-        for step in roster.replay if level == "medium-replay" else (getattr(roster, level),):
-            digest.update(policy_path(env, step).read_bytes())
+    for step, share in recipe(env, level) if env in ROSTERS else ():
+        digest.update(f"{share}".encode() + policy_path(env, step).read_bytes())
     return digest.hexdigest()[:8]
 
 

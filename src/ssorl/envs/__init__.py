@@ -7,7 +7,7 @@ from ssorl.envs.pointmass import PointMass
 from ssorl.envs.scores import SCORES, normalise
 from ssorl.envs.vector import VectorEnv
 
-__all__ = ["SCORES", "SPECS", "Env", "Step", "make", "normalise"]
+__all__ = ["SCORES", "SPECS", "Env", "Locomotion", "Step", "make", "normalise"]
 
 
 def make(name: str, n_envs: int, threads: int | None = None) -> Env:

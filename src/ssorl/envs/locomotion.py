@@ -67,11 +67,21 @@ def n_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
+def quiet_model(path: Path) -> mujoco.MjModel:
+    """Compile a model without MuJoCo's default of printing warnings and leaving MUJOCO_LOG.TXT in the user's folder."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        return mujoco.MjModel.from_xml_path(str(path))
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
 class Locomotion:
     """A batch of one of the three; results do not depend on the number of threads."""
 
     def __init__(self, name: str, spec: Spec, n_envs: int, threads: int | None = None):
-        model = mujoco.MjModel.from_xml_path(str(model_path(spec.xml)))
+        model = quiet_model(model_path(spec.xml))
         self.name, self.spec, self.n_envs, self.horizon = name, spec, n_envs, spec.horizon
         self.n_obs, self.n_act = model.nq + model.nv - 1, model.nu
         self.act_low, self.act_high = model.actuator_ctrlrange.T.copy()
@@ -99,11 +109,11 @@ class Locomotion:
             self._batch.forward(ids)
         return self._obs()
 
-    def step(self, act: Floats) -> Step:
-        """Apply `act[N, A]` for `frame_skip` simulator steps."""
+    def step(self, act: Floats, ids: NDArray[np.int64] | None = None) -> Step:
+        """Apply `act[N, A]` for `frame_skip` simulator steps; with `ids` only those environments move."""
         x = self._qpos[:, 0].copy()
         self._ctrl[:] = act
-        self._batch.step(nstep=self.spec.frame_skip)
+        self._batch.step(ids, nstep=self.spec.frame_skip)
         healthy = self._healthy()
         alive = self.spec.alive if self.spec.alive_when_fallen else self.spec.alive * healthy
         rew = (self._qpos[:, 0] - x) / self._dt + alive - self.spec.ctrl_cost * np.square(act).sum(axis=-1)
