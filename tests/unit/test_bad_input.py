@@ -290,6 +290,7 @@ MINARI = {  # one dataset of main_data.hdf5
     "mixed state sizes": ({"episode_2/observations": np.ones((4, 4))}, r"trajectory 2 has observations of size 4, tra"),
     "mixed action sizes": ({"episode_3/actions": np.zeros((5, 1))}, r"trajectory 3 has actions of shape \(1,\), oth"),
     "no rewards": ({"episode_3/rewards": None}, r"cannot be read as a Minari dataset"),
+    "text states": ({"episode_1/observations": ["x"] * 7}, r"episode_1/observations holds object and only numbers"),
     "an episode lost": ({"episode_3": None}, r"speaks of 4 episodes where 3 are there at most; fetch"),
 }
 MINARI_META = {

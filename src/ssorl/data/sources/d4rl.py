@@ -138,10 +138,8 @@ def hard(link: object, name: str, src: str) -> None:
         raise DataError(f"{src}: {name} is a link and links are not followed; copy the data into the file")
 
 
-def elsewhere(data: object) -> str | None:
+def elsewhere(data: h5py.Dataset) -> str | None:
     """What is wrong with a dataset whose values lie in another file or nowhere at all."""
-    if not isinstance(data, h5py.Dataset):
-        return None
     if data.external or data.is_virtual:
         return "lies in another file and is not followed; copy the data into the file"
     stored = data.id.get_storage_size()

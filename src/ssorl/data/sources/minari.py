@@ -50,7 +50,8 @@ def _load(path: Path, src: str, min_length: int) -> Episodes:
                 f"{src}: is not a Minari dataset; such a folder has data/metadata.json: choose another --format"
             )
         _guard(folder, src)
-        return _episodes(minari.MinariDataset(folder), src, min_length)
+        with _without_infos():
+            return _episodes(minari.MinariDataset(folder), src, min_length)
 
 
 def _guard(folder: Path, src: str) -> None:
@@ -71,13 +72,36 @@ def _guard(folder: Path, src: str) -> None:
             link = data.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else name)
             if link is not None:
                 hard(data.get(link, getlink=True), link, src)
-            lie = data.visititems(lambda name, item: (name, elsewhere(item)) if elsewhere(item) else None)
-            if lie is not None:
-                raise DataError(f"{src}: {lie[0]} {lie[1]}")
+            fault = data.visititems(_fault)
+            if fault is not None:
+                raise DataError(f"{src}: {fault}")
     if not isinstance(n, int) or not 0 <= n <= there:
         raise DataError(
             f"{src}: its metadata.json speaks of {n} episodes where {there} are there at most; fetch it again"
         )
+
+
+def _fault(name: str, item: object) -> str | None:
+    """What is wrong with something in Minari's HDF5 file."""
+    if not isinstance(item, h5py.Dataset):
+        return None
+    if item.dtype.kind not in "fiub" and "/infos/" not in name:
+        return f"{name} holds {item.dtype} and only numbers are read; leave text and images out of the observations"
+    fault = elsewhere(item)
+    return fault and f"{name} {fault}"
+
+
+@contextmanager
+def _without_infos() -> Iterator[None]:
+    # Nothing here needs them, and a damaged text in them would hold libhdf5 for ever (see d4rl.py).
+    from minari.dataset._storages import hdf5_storage as storage
+
+    kept = storage._decode_info
+    storage._decode_info = lambda info_group: {}
+    try:
+        yield
+    finally:
+        storage._decode_info = kept
 
 
 def save(eps: Episodes, path: Path) -> None:

@@ -1,0 +1,207 @@
+"""Loads mutated files of one format, one line of output a case; a process of its own, so that a crash shows.
+
+python fuzz_worker.py FORMAT COUNT FOLDER [FIRST]: case i depends on FORMAT and i alone, so it can be repeated.
+A case that takes longer than 20 s ends the process with a traceback.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import resource
+import shutil
+import sys
+import traceback
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+from samples import make, place, poke
+
+from ssorl.data import Episodes, load, save
+from ssorl.data.stats import profile
+from ssorl.errors import SsorlError
+
+SECONDS = 20
+MEMORY = 6 << 30  # bytes of address space: a forged size must be refused, not granted
+
+
+def originals(format: str, folder: Path) -> list[Path]:
+    """Valid files or folders to start from."""
+    eps = make()
+    part = poke(poke(eps, "act", slice(0, 4), np.nan), "act", 7, np.nan)
+    out = []
+    for i, one in enumerate((part, make(lengths=(3, 3), n_obs=1, n_act=0, ended=()))):
+        path = place(folder, format, f"seed{i}")
+        save(one, path, format)
+        out.append(path)
+    if format == "d4rl":
+        out += plain_d4rl(eps, folder)
+    if format == "pickle":
+        out += plain_pickles(eps, folder)
+    if format == "minari":
+        out.append(minari_with_text(eps, folder))
+    return out
+
+
+def plain_d4rl(eps: Episodes, folder: Path) -> list[Path]:
+    """As D4RL itself writes: no metadata, no compression; and one in the oldest HDF5 style, one in the newest."""
+    import h5py
+
+    out = []
+    for version in ("earliest", "latest"):
+        path = folder / f"hopper-{version}.hdf5"
+        with h5py.File(path, "w", libver=version) as file:
+            file["observations"] = eps.obs[eps.obs_row]
+            file["actions"] = eps.act
+            file["rewards"] = eps.rew
+            file["terminals"] = eps.terminated
+            file["timeouts"] = eps.truncated
+            file["infos/qpos"] = eps.obs[eps.obs_row]
+        out.append(path)
+    return out
+
+
+def minari_with_text(eps: Episodes, folder: Path) -> Path:
+    """Infos may hold text, which HDF5 keeps in a heap of its own."""
+    import h5py
+
+    path = place(folder, "minari", "text")
+    save(eps, path, "minari")
+    with h5py.File(path / "data" / "main_data.hdf5", "r+") as file:
+        for e in range(len(eps)):
+            file[f"episode_{e}/infos/mission"] = ["go there", "and come back"] * 3
+            file[f"episode_{e}/infos/speed"] = [1.0, 2.0]
+    return path
+
+
+def plain_pickles(eps: Episodes, folder: Path) -> list[Path]:
+    """Of every protocol."""
+    import pickle
+
+    out = []
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        one = [
+            {
+                "observations": eps[e].obs[:-1],
+                "next_observations": eps[e].obs[1:],
+                "actions": eps[e].act.tolist(),
+                "rewards": np.float64(eps[e].rew),
+                "terminals": np.asfortranarray(eps[e].terminated),
+                "name": np.float32(3),
+            }
+            for e in range(2)
+        ]
+        path = folder / f"p{protocol}.pkl"
+        path.write_bytes(pickle.dumps(one, protocol))
+        out.append(path)
+    return out
+
+
+def change(file: Path, rng: np.random.Generator) -> None:
+    """Mutate one file; of a zip file, as often one of its members, so that the checksums agree."""
+    if not zipfile.is_zipfile(file) or rng.random() < 0.3:
+        file.write_bytes(mutate(file.read_bytes(), rng))
+        return
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    which = list(members)[int(rng.integers(len(members)))]
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, raw in members.items():
+            archive.writestr(name, mutate(raw, rng) if name == which else raw)
+
+
+def mutate(raw: bytes, rng: np.random.Generator) -> bytes:
+    """One to eight changes: flipped bits, chosen bytes, holes, swapped or repeated blocks, cuts, inserted bytes."""
+    data = bytearray(raw)
+    for _ in range(int(rng.choice([1, 1, 1, 2, 3, 8]))):
+        n = len(data)
+        if n < 2:
+            break
+        at, size = int(rng.integers(n)), int(rng.integers(1, 1 + min(n, int(rng.choice([2, 8, 64, 512])))))
+        match rng.integers(9):
+            case 0:
+                data[at] ^= 1 << int(rng.integers(8))
+            case 1:
+                data[at] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFE, 0xFF, int(rng.integers(256))]))
+            case 2:
+                data[at : at + size] = bytes(len(data[at : at + size]))
+            case 3:
+                data[at : at + size] = b"\xff" * len(data[at : at + size])
+            case 4:
+                to = int(rng.integers(n))
+                a, b = bytes(data[at : at + size]), bytes(data[to : to + size])
+                data[to : to + size] = a
+                data[at : at + size] = b
+            case 5:
+                del data[at:]
+            case 6:
+                del data[at : at + size]
+            case 7:
+                data[at:at] = rng.bytes(size)
+            case 8:
+                for i in range(at, min(at + 8, n)):  # a number made huge, whatever its size
+                    data[i] = int(rng.choice([0, 0xFF, 0x7F, data[i]]))
+    return bytes(data)
+
+
+def check(eps: Episodes) -> None:
+    """What came out is what every Episodes must be."""
+    assert isinstance(eps, Episodes)
+    assert eps.obs.dtype == eps.act.dtype == eps.rew.dtype == np.float32
+    assert eps.terminated.dtype == bool and eps.start.dtype == np.int64
+    assert eps.start[0] == 0 and (eps.lengths >= 2).all() and eps.start[-1] == len(eps.rew) == len(eps.act)
+    assert eps.obs.shape[0] == eps.n_steps + eps.n_episodes and eps.obs.ndim == eps.act.ndim == 2
+    assert eps.rew.shape == eps.terminated.shape == (eps.n_steps,)
+    assert np.isfinite(eps.obs).all() and np.isfinite(eps.rew).all()
+    missing = np.isnan(eps.act)
+    assert (missing.all(1) | ~missing.any(1)).all()
+    low, high = np.float32(eps.meta.act_low), np.float32(eps.meta.act_high)
+    assert low.shape == high.shape == (eps.n_act,) and np.isfinite(low).all() and np.isfinite(high).all()
+    assert (missing | ((eps.act >= low) & (eps.act <= high))).all()
+    assert np.isin(np.flatnonzero(eps.terminated), eps.start[1:] - 1).all()
+    json.dumps(profile(eps), allow_nan=False)
+
+
+def run(format: str, count: int, folder: Path, first: int = 0) -> None:
+    seeds = originals(format, folder)
+    for path in seeds:
+        check(load(path))
+    for i in range(first, first + count):
+        rng = np.random.default_rng([zlib.crc32(format.encode()), i])
+        source = seeds[int(rng.integers(len(seeds)))]
+        target = folder / f"case{source.suffix}" if source.is_file() else folder / "case-v0"
+        if source.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target)
+            file = sorted(p for p in target.rglob("*") if p.is_file())
+            file = file[int(rng.integers(len(file)))]
+        else:
+            shutil.copyfile(source, target)
+            file = target
+        change(file, rng)
+        print(f"{i} {source.name} {file.name}", end=" ", flush=True)
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            try:
+                eps = load(target, format)
+                check(eps)
+                answer = "loaded"
+            except SsorlError as err:
+                text = str(err)
+                answer = "refused" if str(target) in text and "\n" not in text else f"BAD message: {text}"
+            except BaseException:
+                answer = "BAD " + traceback.format_exc().replace("\n", " | ")
+        faulthandler.cancel_dump_traceback_later()
+        if heard and not answer.startswith("BAD"):
+            answer = f"BAD warned: {heard[0].message} {heard[0].filename}:{heard[0].lineno}".replace("\n", " ")
+        print(answer, flush=True)
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    faulthandler.enable()
+    run(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:5]))
