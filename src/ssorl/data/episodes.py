@@ -228,10 +228,10 @@ def action_range(act: np.ndarray) -> dict:
     """The range to assume where a file declares none: [-1, 1] if everything fits, else what is seen."""
     n_act = act.shape[1]
     seen = ~np.isnan(act[:, 0]) if n_act else np.zeros(len(act), bool)
-    bound = float(np.abs(act[seen]).max()) if seen.any() else 0.0
-    if bound <= 1 + ROUNDING:
+    some = act if seen.all() else act[seen]  # no copy of a table that is whole
+    low, high = (some.min(0), some.max(0)) if len(some) and n_act else (np.zeros(n_act), np.zeros(n_act))
+    if not n_act or max(-low.min(), high.max()) <= 1 + ROUNDING:
         return {"act_low": (-1.0,) * n_act, "act_high": (1.0,) * n_act, "act_range": "assumed"}
-    low, high = act[seen].min(0), act[seen].max(0)
     return {
         "act_low": tuple(float(x) for x in low),
         "act_high": tuple(float(x) for x in high),

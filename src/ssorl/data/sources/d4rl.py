@@ -76,10 +76,17 @@ def load(path: Path, min_length: int = 0) -> Episodes:
         lengths = np.diff(bounds)
         n = int(bounds[-1])
         if nxt is not None:
-            rows = np.arange(n) + np.repeat(np.arange(len(lengths)), lengths)
+            rows = np.repeat(
+                np.arange(len(lengths)), lengths
+            )  # one array, changed in place: it is as large as an action
+            rows += np.arange(n)
             flat = np.empty((n + len(lengths), obs.shape[1]), np.float32)
             _scatter(obs, rows, flat)
-            _scatter(nxt, np.where(np.isin(np.arange(n), bounds[1:] - 1), rows + 1, -1), flat)
+            last = bounds[1:] - 1
+            rows[:] = -1
+            rows[last] = last + np.arange(1, len(lengths) + 1)
+            _scatter(nxt, rows, flat)
+            del rows
             return build(flat, None if act is None else act[:n], rew[:n], terminals[:n], lengths, meta, min_length)
         # Without the state after it, the last row of an episode gives its observation to the step before.
         keep = np.ones(n, bool)
