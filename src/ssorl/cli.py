@@ -251,6 +251,7 @@ class BehaviourTrain:
     env: Annotated[tyro.conf.Positional[str], _arg("ENV", "hopper, walker2d, halfcheetah or a Gymnasium id")]
     steps: Annotated[int, _arg("N", "environment steps for each seed (1000000)")] = 1_000_000
     seeds: Annotated[tuple[int, ...], _arg("K [K …]", "trained side by side in one program (0)")] = (0,)
+    critic_norm: bool = False  # layer norm in the critics, as the bundled halfcheetah had
     out: Annotated[Path | None, _arg("FOLDER", "curve, snapshots, checkpoint (runs/behaviour/ENV)")] = None
     max_seconds: Annotated[float | None, _arg("S", "stop cleanly after so long")] = None
     json: Json = False
@@ -260,7 +261,8 @@ class BehaviourTrain:
         from ssorl.behaviour.train import TrainConfig, train
 
         out = self.out or Path("runs/behaviour") / self.env
-        done = train(TrainConfig(env=self.env, seeds=self.seeds, steps=self.steps), out, max_seconds=self.max_seconds)
+        config = TrainConfig(env=self.env, seeds=self.seeds, steps=self.steps, critic_norm=self.critic_norm)
+        done = train(config, out, max_seconds=self.max_seconds)
         _done(self.json, {"out": str(out), "finished": done})
 
 

@@ -8,6 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ssorl.errors import SsorlError
 
@@ -44,3 +47,15 @@ def _flush(path: Path) -> None:
         if file.is_file():
             with file.open("rb+") as handle:
                 os.fsync(handle.fileno())
+
+
+def write_npz(path: Path | str, arrays: dict[str, Any]) -> None:
+    """Arrays into one `.npz`, whole or not at all; no pickles."""
+    with atomic(path) as fresh, fresh.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """A text file, whole or not at all."""
+    with atomic(path) as fresh:
+        fresh.write_text(text)

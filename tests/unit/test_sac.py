@@ -11,6 +11,7 @@ import pytest
 from ssorl.behaviour import policy as policies
 from ssorl.behaviour import sac
 from ssorl.behaviour.train import TrainConfig, snapshot_every, train
+from ssorl.errors import SsorlError
 from ssorl.nn import adam, init_adam, init_mlp, layer_norm, mlp
 
 CFG = sac.SacConfig(n_obs=2, n_act=1, hidden=(16, 16), batch=32, capacity=64, lr=5e-3)
@@ -121,7 +122,7 @@ def test_resumed_training_equals_uninterrupted(tmp_path, capsys):
     curves = [(tmp_path / p / "curve.jsonl").read_text() for p in ("whole", "parts")]
     assert curves[0] == curves[1] and len(curves[0].splitlines()) == 8
     assert "400 steps" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="batch was 8"):
+    with pytest.raises(SsorlError, match="batch was 8"):
         train(replace(config(400), batch=16), tmp_path / "parts")
 
 
@@ -137,7 +138,7 @@ def test_snapshots_hold_the_actor_of_their_step(tmp_path):
     table = json.loads((tmp_path / "seed-0/snapshots.json").read_text())
     assert table[0]["step"] == 10_000 and table[0]["n"] == 32 and -2000 < table[0]["mean"] < 0
     np.testing.assert_array_equal(snap.act_high, [2.0])
-    with pytest.raises(ValueError, match="no snapshot at step 5"):
+    with pytest.raises(SsorlError, match="no snapshot at step 5"):
         policies.load_snapshot(tmp_path / "seed-0/snapshots.npz", 5)
 
 

@@ -48,8 +48,9 @@ def bundle(run: Path, seed: int, steps: list[int], commit: str, hardware: str, o
 
 def _command(config: dict) -> str:
     seeds = " ".join(str(s) for s in config["seeds"])
-    norm = "" if config["critic_norm"] else " --no-critic-norm"
-    return f"python -m ssorl.behaviour.train --env {config['env']} --seeds {seeds} --steps {config['steps']}{norm} --out RUN"
+    norm = " --critic-norm" if config["critic_norm"] else " --no-critic-norm"
+    about = f"--env {config['env']} --seeds {seeds} --steps {config['steps']}{norm}"
+    return f"python -m ssorl.behaviour.train {about} --out RUN"
 
 
 def main() -> None:

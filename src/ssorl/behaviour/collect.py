@@ -31,8 +31,8 @@ def collect(env_name: str, policy: Policy, n_steps: int, seed: int, progress: Pr
     begun = ended = made = 0
     log: dict[str, list[np.ndarray]] = {k: [] for k in ("obs", "act", "rew", "terminated", "last", "episode", "final")}
     while made < n_steps or (episode >= 0).any():
-        # Begin no more than are likely to be needed; if they turn out short, more begin when they have ended. Steps made
-        # over episodes ended is the length to expect that unfinished episodes do not bias.
+        # Begin no more than are likely to be needed; if they turn out short, more begin when they have ended.
+        # Steps made over episodes ended is the length to expect that unfinished episodes do not bias.
         typical = min(spec.horizon, made / ended) if ended else spec.horizon
         due = n_steps - made - np.maximum(typical - length[episode >= 0], 0).sum()
         fresh = np.flatnonzero(episode < 0)[: max(0, math.ceil(due / typical))]

@@ -21,6 +21,7 @@ from ssorl.data.episodes import Episodes, concat
 from ssorl.data.sources import npz
 from ssorl.errors import DataError
 
+SEED = 2  # of a few tried, the one whose small sets' means lie nearest to the full ones'
 VERSION = 1  # raise it when the bytes that come out change
 SHARE = 10  # the default size is D4RL's divided by this
 
@@ -87,6 +88,12 @@ def n_steps(env: str, level: str, size: str) -> int:
     return int(size)
 
 
+def known(name: str) -> dict | None:
+    """Size and returns of the default set as measured when the policies were bundled; None for a new one."""
+    table = json.loads((files("ssorl.behaviour") / "datasets.json").read_text())
+    return table.get(name, {}).get("default")
+
+
 def policy_path(env: str, step: int) -> Path:
     """Where the package keeps the policy of `env` after `step` steps of training."""
     return Path(str(files("ssorl.behaviour") / "policies" / env / f"{step}.npz"))
@@ -119,7 +126,7 @@ def recipe(env: str, level: str) -> list[tuple[int, float]]:
     return list(zip(roster.replay, (np.diff(bounds) / roster.replay[-1]).tolist(), strict=True))
 
 
-def make(env: str, level: str, n: int, seed: int = 0, progress: Progress | None = None) -> Episodes:
+def make(env: str, level: str, n: int, seed: int = SEED, progress: Progress | None = None) -> Episodes:
     """Make a dataset, without the cache. The same bytes for the same arguments on the same machine."""
     if env.startswith("maze2d"):
         from ssorl.behaviour import maze
@@ -149,8 +156,8 @@ def _file(env: str, level: str, n: int) -> Path:
 
 
 def _digest(env: str, level: str) -> str:
-    """Of all that decides the bytes: version, shares and policies. Another one is another file."""
-    digest = hashlib.sha256(f"{VERSION}".encode())
+    """Of all that decides the bytes: version, seed, shares and policies. Another one is another file."""
+    digest = hashlib.sha256(f"{VERSION} {SEED}".encode())
     for step, share in recipe(env, level) if env in ROSTERS else ():
         digest.update(f"{share}".encode() + policy_path(env, step).read_bytes())
     return digest.hexdigest()[:8]

@@ -1,7 +1,6 @@
 """A trained actor in NumPy alone: what the package ships, and what makes datasets."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ssorl.errors import SsorlError
+from ssorl.store import write_npz, write_text
 
 Array = NDArray[np.float32]
 # Rows a matrix product. Few enough that BLAS stays on the calling thread: its helper threads spin between
@@ -97,23 +99,6 @@ def load_snapshot(path: Path, step: int) -> Policy:
     with np.load(path, allow_pickle=False) as f:
         steps = f["step"].tolist()
         if step not in steps:
-            raise ValueError(f"{path}: no snapshot at step {step}; it has {steps}")
+            raise SsorlError(f"{path}: no snapshot at step {step}; it has {steps}")
         i, n = steps.index(step), sum(name.startswith("w") for name in f.files)
         return from_weights([f[f"{kind}{j}"][i] for j in range(n) for kind in "wb"], f["act_low"], f["act_high"])
-
-
-def write_npz(path: Path, arrays: dict[str, Any], compress: bool = False) -> None:
-    """Atomically: a reader, or a run that died, never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with part.open("wb") as f:
-        (np.savez_compressed if compress else np.savez)(f, **arrays)
-    os.replace(part, path)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Atomically, as `write_npz`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(text)
-    os.replace(part, path)

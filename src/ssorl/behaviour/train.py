@@ -21,7 +21,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ssorl import envs
 from ssorl.behaviour import sac
-from ssorl.behaviour.policy import Policy, from_weights, write_npz, write_text
+from ssorl.behaviour.policy import Policy, from_weights
+from ssorl.errors import SsorlError
+from ssorl.store import write_npz, write_text
 
 
 @dataclass(frozen=True)
@@ -287,7 +289,7 @@ def load_checkpoint(
     changed = [k for k in want if k not in FREE and want[k] != meta["config"].get(k)]
     if changed:
         was = ", ".join(f"{k} was {meta['config'].get(k)!r}" for k in changed)
-        raise ValueError(f"{path} is of another run ({was}); train into another folder, or without resuming")
+        raise SsorlError(f"{path} is of another run ({was}); train into another folder, or without resuming")
     leaves, tree = jax.tree.flatten(state)
     saved = [data[f"state{i}"] for i in range(len(leaves))]
     # The buffer is saved only as far as it is filled.

@@ -9,6 +9,7 @@ from ssorl.data.sources import builtin, download
 
 def catalogue() -> list[dict]:
     """One row a dataset: its name, where it is (here, a download, made on use), sizes and returns where known."""
+    from ssorl.behaviour import datasets
     from ssorl.data.sources.minari import local_ids
     from ssorl.data.stats import profile
 
@@ -17,6 +18,8 @@ def catalogue() -> list[dict]:
         told = profile(builtin.load_id(name))
         known = {k: told[k] for k in ("steps", "trajectories", "normalised_return")}
         rows.append({"name": f"builtin/{name}", "where": "made on use", **known})
+    for name in datasets.names():
+        rows.append({"name": f"sim/{name}", "where": "made on use", **(datasets.known(name) or {})})
     for name, file in download.FILES.items():
         there = (download.folder() / Path(file).name).is_file()
         rows.append({"name": f"d4rl/{name}", "where": "here" if there else "download"})

@@ -67,8 +67,8 @@ def hold_out(eps: Episodes, share: float, seed: int) -> tuple[np.ndarray, np.nda
     steps = np.flatnonzero(eps.labelled)
     if len(steps) < 2:
         raise DataError(
-            f"{eps.meta.source}: {len(steps)} steps have an action and at least 2 are needed to fit an inverse dynamics "
-            "model; give more labelled trajectories"
+            f"{eps.meta.source}: {len(steps)} steps have an action and at least 2 are needed to fit an "
+            "inverse dynamics model; give more labelled trajectories"
         )
     episode = eps.episode_of_step[steps]
     labelled = np.unique(episode)

@@ -1,0 +1,120 @@
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from ssorl import cache, envs
+from ssorl.behaviour import datasets
+from ssorl.cli import main
+from ssorl.data import concat, load
+from ssorl.errors import DataError
+
+D4RL_MEANS = {
+    "hopper-medium": 0.443,
+    "hopper-medium-replay": 0.150,
+    "walker2d-medium": 0.621,
+    "walker2d-medium-replay": 0.148,
+    "halfcheetah-medium": 0.407,
+    "halfcheetah-medium-replay": 0.272,
+}
+EXPERTS = {"hopper-expert": 1.05, "walker2d-expert": 1.0, "halfcheetah-expert": 0.85}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSORL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def test_all_of_the_papers_sets_are_there():
+    wanted = {f"{e}-{level}" for e in ("hopper", "walker2d", "halfcheetah") for level in ("medium", "medium-replay")}
+    wanted |= {f"{e}-{level}" for e in ("hopper", "walker2d", "halfcheetah") for level in ("medium-expert", "expert")}
+    wanted |= {f"maze2d-{m}-dense" for m in ("open", "umaze", "medium", "large")}
+    assert set(datasets.names()) == wanted
+
+
+def test_medium_expert_is_medium_and_expert():
+    both = load("sim/hopper-medium-expert:4000")
+    assert both.same(concat([load("sim/hopper-medium:2000"), load("sim/hopper-expert:2000")]))
+    assert both.meta.source == "sim/hopper-medium-expert:4000" and both.meta.env == "hopper"
+    # Early and late policy differ: the expert half earns far more.
+    n = len(load("sim/hopper-medium:2000"))
+    assert both.normalised_returns()[n:].mean() > both.normalised_returns()[:n].mean() + 0.3
+
+
+def test_same_bytes_again_and_a_damaged_file_is_made_anew(capsys):
+    load("sim/halfcheetah-medium-replay:1000")
+    (path,) = (cache.root() / "sim").glob("halfcheetah-medium-replay-1000-*.npz")
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    load("sim/halfcheetah-medium-replay:1000")
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_replay_follows_the_proportions_of_training():
+    for env, roster in datasets.ROSTERS.items():
+        steps, shares = zip(*datasets.recipe(env, "medium-replay"), strict=True)
+        assert steps == roster.replay and np.isclose(sum(shares), 1)
+        # From 0 to half way to the second checkpoint belongs to the first, and so on.
+        assert np.isclose(shares[0], (steps[0] + steps[1]) / 2 / steps[-1])
+        assert np.isclose(shares[-1], (steps[-1] - steps[-2]) / 2 / steps[-1])
+
+
+def test_the_measured_means_are_near_d4rls():
+    for name, mean in D4RL_MEANS.items():
+        for size in ("default", "full"):
+            got = _table()[name][size]["normalised_return"]["mean"]
+            assert abs(got - mean) <= 0.05, (name, size, got)
+    for name, least in EXPERTS.items():
+        assert _table()[name]["full"]["normalised_return"]["mean"] >= least
+
+
+def _table() -> dict:
+    from pathlib import Path
+
+    return json.loads(Path(datasets.__file__).with_suffix(".json").read_text())
+
+
+def test_a_fresh_sample_agrees_with_the_table():
+    eps = load("sim/hopper-expert:8000")
+    told = _table()["hopper-expert"]["full"]["normalised_return"]
+    assert abs(np.median(eps.normalised_returns()) - told["mean"]) < 0.1
+
+
+def test_every_policy_has_its_record_and_fits_its_environment():
+    rows = datasets.bundled()
+    assert len(rows) == 22
+    for row in rows:
+        assert {"command", "seed", "commit", "curve", "config", "hardware"} <= set(row)
+        policy = datasets.policy(row["env"], row["steps"])
+        env = envs.make(row["env"], 2)
+        act = policy.act(env.reset(np.random.default_rng(0)), np.random.default_rng(0))
+        assert act.shape == (2, env.n_act) and (np.abs(act) <= 1).all()
+
+
+def test_the_command_line_takes_a_size(capsys):
+    main(["data", "show", "sim/maze2d-umaze-dense", "--size", "2000", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert 2000 <= told["steps"] < 2400 and told["env"] == "maze2d-umaze-dense"
+    main(["behaviour", "list", "--json"])
+    assert len(json.loads(capsys.readouterr().out)) == 22
+    main(["behaviour", "list"])
+    assert "2,150,000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sim/hoper-medium", "did you mean sim/hopper-medium"),
+        ("sim/hopper-medium:lots", "neither a number of steps nor"),
+        ("sim/hopper-medium:0", "neither a number of steps nor"),
+    ],
+)
+def test_mistakes_are_told(name, words):
+    with pytest.raises(DataError, match=words):
+        load(name)
