@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,7 +30,9 @@ class Trajectory(NamedTuple):
 def reading(source: str, kind: str) -> Iterator[None]:
     """Turn whatever a parser throws at a damaged or foreign file into one sentence."""
     try:
-        with np.errstate(all="ignore"):  # numbers too large for float32 are told of by `build`, not by numpy
+        # What a parser grumbles about on the way is no sentence for a user; `build` tells of numbers past float32.
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
     except SsorlError:
         raise
