@@ -16,6 +16,7 @@ Json = Annotated[bool, tyro.conf.arg(help="print the result as JSON on standard 
 Format = Literal["npz", "d4rl", "minari", "lerobot", "pickle"]
 Setup = Literal["coupled", "decoupled", "wide"]
 Third = Literal["low", "med", "high"]
+Preset = Literal["quick", "paper"]
 
 
 def _arg(metavar: str, text: str):
@@ -65,12 +66,17 @@ class Recipe:
         None
     )
     unlabelled_fraction: Annotated[float | None, _arg("F", "decoupled: how many, as share of the dataset (0.1)")] = None
-    seed: Annotated[int | None, _arg("N", "of the draw (0)")] = None
+    seed: Annotated[int | None, _arg("N", "of the draw, and of what is fitted (0)")] = None
 
     @property
     def asked(self) -> bool:
         """Whether any of it was given."""
         return any(value is not None for value in vars(self).values())
+
+    @property
+    def asked_beyond_seed(self) -> bool:
+        """Whether any of it was given other than the seed, which fitting uses too."""
+        return any(value is not None for name, value in vars(self).items() if name != "seed")
 
     def draw(self, eps):
         """The split of these trajectories; what was not given has the default of the function that draws it."""
@@ -192,6 +198,7 @@ class DataSplit:
         """Load, draw, save."""
         from ssorl.data import apply, save
         from ssorl.errors import DataError
+        from ssorl.store import atomic
 
         eps = self.input.load()
         drawn = self.recipe.draw(eps)
@@ -200,9 +207,10 @@ class DataSplit:
                 raise DataError(f"{path}: exists already; choose another name or pass --force")
         if self.out == self.data or self.out.is_dir():
             raise DataError(f"{self.out}: is a folder or the same as --data; choose another name for --out")
-        if self.data is not None:
-            save(apply(drawn, eps), self.data, force=self.force)
-        drawn.save(self.out)
+        with atomic(self.out) as fresh:  # the split gets its name only once the data is written too
+            drawn.save(fresh)
+            if self.data is not None:
+                save(apply(drawn, eps), self.data, force=self.force)
         told = {"out": str(self.out), "data": None if self.data is None else str(self.data)}
         _done(
             self.json,
@@ -224,6 +232,130 @@ class Data:
     def run(self) -> None:
         """Run the chosen command."""
         self.command.run()
+
+
+@dataclass(frozen=True)
+class Label:
+    """Fill in missing actions with an inverse dynamics model, and tell how far they are to be trusted.
+
+    With a split (--fraction, --quality, … or --split) on data that has all its actions, the labels are held against
+    the truth that was hidden.
+    """
+
+    input: Flat[Input]
+    recipe: Flat[Recipe]
+    out: Annotated[Path, _arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")]
+    to: Annotated[Format | None, _arg("{npz,d4rl,minari,lerobot,pickle}", "the format, where the suffix says none")] = (
+        None
+    )
+    union: bool = False  # with two files: the labelled trajectories before the others, not the others alone
+    split: Annotated[Path | None, _arg("FILE", "hide the actions that this saved split hides")] = None
+    idm: Annotated[str, _arg("NAME|FOLDER", "paper, robust, or a model that --save-idm saved (robust)")] = "robust"
+    preset: Annotated[Preset | None, _arg("{quick,paper}", "small networks for a CPU, or the full size (paper)")] = None
+    steps: Annotated[int | None, _arg("N", "updates, in place of the preset's")] = None
+    members: Annotated[int | None, _arg("N", "networks in the ensemble, in place of the preset's")] = None
+    self_train: Annotated[int | None, _arg("N", "rounds of self-training, the paper's Algorithm 2 (0)")] = None
+    save_idm: Annotated[Path | None, _arg("FOLDER", "keep the fitted model, for --idm")] = None
+    report: Annotated[Path | None, _arg("FILE", "draw the report to a PNG, its numbers to a .json beside it")] = None
+    force: bool = False  # replace what is there
+    json: Json = False
+
+    def run(self) -> None:
+        """Load, fit or reuse, label, report, and only then write."""
+        from ssorl.data.sources import writer
+        from ssorl.idm.fill import fill, resolve
+        from ssorl.report.progress import Progress
+
+        writer(self.out, self.to, self.force)  # whatever cannot be written is refused before the long part
+        _check_free(self.force, self.out, *self._beside())
+        model = resolve(self.idm, self.preset, self.steps, self.members, self.self_train)
+        self._warn_of_the_hours(model)
+        eps, learn_from, truth = self._load()
+        updates = getattr(model, "steps", 0) * getattr(model, "members", 0) * (1 + (self.self_train or 0))
+        totals = {"fitting": (updates, "updates"), "labelling": (int((~eps.labelled).sum()), "steps")}
+        with Progress(totals) as progress:
+            seed = self.recipe.seed or 0
+            done = fill(eps, model, seed, self.self_train or 0, learn_from=learn_from, truth=truth, progress=progress)
+        self._write(done)
+        told = {**done.report, "out": str(self.out), "idm": self.idm, "preset": self.preset}
+        if self.json:
+            return _print_json(told)
+        from ssorl.report.terminal import show_labels
+
+        return show_labels(told, [str(p) for p in (self.out, *self._beside())])
+
+    def _warn_of_the_hours(self, model: object) -> None:
+        import jax
+
+        from ssorl.idm import IDMS
+
+        if model in (IDMS["paper"], IDMS["robust"]) and jax.default_backend() == "cpu":
+            print("ssorl: no GPU here, so this may take hours; --preset quick takes a minute", file=sys.stderr)
+
+    def _beside(self) -> list[Path]:
+        """What is written besides the trajectories."""
+        if self.report is not None and self.report.suffix.lower() not in (".png", ".pdf", ".svg"):
+            raise SsorlError(f"{self.report}: end the name in .png, .pdf or .svg")
+        drawn = [] if self.report is None else [self.report, self.report.with_suffix(".json")]
+        return drawn + ([] if self.save_idm is None else [self.save_idm])
+
+    def _load(self):
+        """What to fill, what to learn from where that is another set, and the truth where a split hides it."""
+        from ssorl.data import Split, apply, truth
+        from ssorl.data.sources import load, pair
+
+        one = self.input
+        if one.labelled and one.unlabelled and not one.dataset:
+            if self.split is not None or self.recipe.asked_beyond_seed:
+                raise SsorlError("a split hides actions of one dataset; with two files the second has none already")
+            first, second = (load(name, one.format, one.min_length) for name in (one.labelled, one.unlabelled))
+            both = pair(first, second)
+            return (both, None, None) if self.union else (both[len(first) :], both, None)
+        if self.union:
+            raise SsorlError("--union joins two files; name them with --labelled and --unlabelled")
+        eps = one.load()
+        if self.split is None and not self.recipe.asked_beyond_seed:
+            return eps, None, None
+        split = Split.load(self.split) if self.split is not None else self.recipe.draw(eps)
+        return apply(split, eps), None, truth(split, eps)
+
+    def _write(self, done) -> None:
+        """Everything or nothing: what is beside the trajectories appears only once these are in place."""
+        from contextlib import ExitStack
+
+        from ssorl.data import save
+        from ssorl.idm import files
+        from ssorl.store import atomic
+
+        with ExitStack() as stack:
+            if self.save_idm is not None:
+                files.save(done.ready, stack.enter_context(atomic(self.save_idm)))
+            if self.report is not None:
+                from ssorl.report.labels import plot
+
+                plot(done.report, stack.enter_context(atomic(self.report)))
+                numbers = json.dumps(done.report, indent=1, allow_nan=False)
+                stack.enter_context(atomic(self.report.with_suffix(".json"))).write_text(numbers)
+            save(done.eps, self.out, self.to, self.force, done.extras)
+
+
+def _check_free(force: bool, *paths: Path) -> None:
+    """Refuse to write over what is there, to write one thing over another, and to write where nothing can be."""
+    import os
+
+    from ssorl.idm.files import is_model
+
+    if len({p.absolute() for p in paths}) < len(paths):
+        raise SsorlError("two results have the same name; choose another for one of them")
+    for path in paths[1:]:
+        if path.exists() and not force:
+            raise SsorlError(f"{path}: exists already; choose another name or pass --force")
+        if path.is_dir() and not is_model(path):
+            raise SsorlError(f"{path}: is a folder but no saved model, so nothing replaces it; choose another name")
+    for path in paths:
+        there = next(p for p in path.absolute().parents if p.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            raise SsorlError(f"{path}: cannot be written, {there} is no folder that may be; choose another name")
 
 
 @dataclass(frozen=True)
@@ -297,7 +429,11 @@ def _print_json(value: object) -> None:
 class Cli:
     """Train control policies when most logged trajectories have no actions."""
 
-    command: Annotated[Data, tyro.conf.subcommand("data")] | Annotated[Behaviour, tyro.conf.subcommand("behaviour")]
+    command: (
+        Annotated[Data, tyro.conf.subcommand("data")]
+        | Annotated[Label, tyro.conf.subcommand("label")]
+        | Annotated[Behaviour, tyro.conf.subcommand("behaviour")]
+    )
 
 
 def main(args: list[str] | None = None) -> None:

@@ -1,1 +1,15 @@
 """Inverse dynamics models: the paper's, a better one, self-training, and labels with their uncertainty."""
+
+from dataclasses import replace
+
+from ssorl.idm.model import IdmConfig
+
+_QUICK = {"hidden": (256, 256), "steps": 5000, "batch": 256, "lr": 1e-3, "schedule": "cosine", "validate_every": 250}
+_ROBUST = IdmConfig(differences=True, beta=0.5, dropout=0.0, members=3, select="mse")
+
+IDMS: dict[str, IdmConfig] = {  # by name; those that end in -quick fit in about a minute without an accelerator
+    "paper": IdmConfig(),
+    "robust": _ROBUST,
+    "paper-quick": replace(IdmConfig(), **_QUICK),
+    "robust-quick": replace(_ROBUST, **_QUICK),
+}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -11,16 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl.data.episodes import Episodes, unscale
+from ssorl.data.episodes import Episodes, Meta, scale, unscale
 from ssorl.errors import DataError
-from ssorl.idm.fit import Idm, windows
+from ssorl.idm.calibrate import Calibration, Span, calibrate, outside, span
+from ssorl.idm.fit import Idm
 from ssorl.idm.model import IdmConfig, Windows, forward
 from ssorl.nn import Params
 
-BLOCK = 1 << 15  # steps predicted at a time: bounds memory, and one shape means one compilation
-LEVELS = (0.5, 0.8, 0.95)  # of the intervals whose coverage is reported
-NORMAL = (0.6744898, 1.2815516, 1.9599640)  # half-widths of those intervals in standard deviations
-OFF = 0.03  # a coverage this far from its level is worth recalibrating
+BLOCK = 4096  # steps predicted at a time: bounds memory, and a layer's output stays in the processor's cache
+SMALLEST = 256  # few steps get a small block; powers of two in between keep the compilations few
 
 
 class Mixture(NamedTuple):
@@ -30,103 +29,185 @@ class Mixture(NamedTuple):
     std: np.ndarray  # [N, A]
 
 
+class Validation(NamedTuple):
+    """What the held-out labelled steps say of a fitted model; errors are of actions in [-1, 1]."""
+
+    trajectories: int
+    steps: int
+    mse: np.ndarray  # [A]
+    worst: float  # share of the squared error that the worst 5 % of these steps carry
+
+
+class Taught(NamedTuple):
+    """What a model was fitted to: the trajectories with a true action, the steps, and the span of their returns."""
+
+    trajectories: int
+    steps: int
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class Labeller:
+    """A fitted model and all that labelling other data with it needs."""
+
+    idm: Idm
+    meta: Meta  # of the data it was fitted to: proxies lie in that action range
+    taught: Taught
+    known: Span  # what its labelled steps span
+    validation: Validation | None  # None where no held-out step has a true action (possible after self-training)
+    calibration: Calibration | None  # likewise
+
+
 class Labels(NamedTuple):
     """Actions for every step, in the environment's range: the true one where it is known, else the proxy."""
 
     act: np.ndarray  # [S, A]
-    std: np.ndarray  # [S, A], 0 where the action was known
-    unseen: np.ndarray  # [S] bool, the states lie outside what the labelled steps span
+    std: np.ndarray  # [S, A], calibrated; 0 where the action was known
+    proxy: np.ndarray  # [S] bool
+    unseen: np.ndarray  # [S] bool: a proxy whose states lie outside what the labelled steps span
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Coverage of the central intervals on held-out steps, and the one factor that mends it."""
+def labeller(idm: Idm, eps: Episodes) -> Labeller:
+    """Make a model fitted to `eps` ready to label: measure and calibrate it on the steps it was not fitted to."""
+    steps, validation, calibration = held_out(idm, eps), None, None
+    if len(steps):
+        out = predict(idm, eps, steps)
+        error = np.clip(out.mean, -1, 1) - scale(eps.act[steps], eps.meta)
+        n = len(np.unique(np.searchsorted(eps.start, steps, side="right")))
+        validation = Validation(n, len(steps), (error**2).mean(0), worst_share(error))
+        calibration = calibrate(error, out.std)
+    returns = eps.returns[eps.labelled_share > 0]
+    taught = Taught(len(returns), int(eps.labelled.sum()), float(returns.min()), float(returns.max()))
+    return Labeller(idm, eps.meta, taught, span(eps), validation, calibration)
 
-    levels: tuple[float, ...]
-    before: tuple[float, ...]  # share of held-out actions inside, with the deviations as predicted
-    after: tuple[float, ...]  # with the deviations times `scale`
-    scale: float  # 1 where the coverage was right already
+
+def held_out(idm: Idm, eps: Episodes) -> np.ndarray:
+    """The labelled steps of `eps`, which `idm` was fitted to, that no weights were fitted to."""
+    steps = np.flatnonzero(eps.labelled)
+    held = np.isin(np.searchsorted(eps.start, steps, side="right") - 1, idm.validation)
+    if len(steps) and held.all():  # a single labelled trajectory is held out in part: see `fit.hold_out`
+        return steps[len(steps) - max(1, round(idm.config.validation * len(steps))) :]
+    return steps[held]
 
 
-def predict(idm: Idm, eps: Episodes, steps: np.ndarray) -> Mixture:
+def worst_share(error: np.ndarray, worst: float = 0.05) -> float:
+    """The share of the squared error [N, A] that the worst 5 % of the steps (at least one) carry."""
+    each = np.sort((error**2).sum(1, dtype=np.float64))
+    total = each.sum()
+    return float(each[-max(1, round(worst * len(each))) :].sum() / total) if total > 0 else 0.0
+
+
+def label(ready: Labeller, eps: Episodes, block: int = BLOCK, progress: Callable[[int], None] | None = None) -> Labels:
+    """Fill every missing action with the mixture's mean; true actions stay as they are, to the bit.
+
+    Besides the result no array of the data's size is made. `progress` hears of the steps done since its last call.
+    """
+    check_fit(ready, eps)
+    meta, (low, high, _) = ready.meta, _range(ready, eps)
+    act = eps.act.copy() if eps.n_act else np.full((eps.n_steps, len(low)), np.nan, np.float32)
+    out = Labels(act, np.zeros_like(act), ~eps.labelled, np.zeros(eps.n_steps, bool))
+    factor = (ready.calibration.scale if ready.calibration else 1.0) * (meta.high - meta.low) / 2
+    for steps, mean, std in _predictions(ready.idm, eps, np.flatnonzero(out.proxy), block):
+        # Scaling back may leave the range by a rounding error, so the proxies are clipped once more behind it.
+        out.act[steps] = np.clip(unscale(np.clip(mean, -1, 1), meta), low, high)
+        out.std[steps] = std * factor
+        out.unseen[steps] = outside(ready.known, eps, steps)
+        if progress:
+            progress(len(steps))
+    return out
+
+
+def filled(eps: Episodes, labels: Labels, ready: Labeller) -> Episodes:
+    """The same trajectories with these actions, in a range that holds them, and a note of how many are proxies."""
+    low, high, kind = _range(ready, eps)
+    if kind != "declared" and eps.labelled.any():
+        low, high = np.minimum(low, eps.meta.low), np.maximum(high, eps.meta.high)
+    bounds = {"act_low": tuple(map(float, low)), "act_high": tuple(map(float, high)), "act_range": kind}
+    note = f"{labels.proxy.sum()} of {eps.n_steps} actions are proxies from an inverse dynamics model"
+    return replace(eps, act=labels.act, meta=replace(eps.meta, **bounds).noting(note))
+
+
+def _range(ready: Labeller, eps: Episodes) -> tuple[np.ndarray, np.ndarray, str]:
+    """Where proxies for `eps` may lie: what it declares itself, else the range the model was fitted in."""
+    meta = eps.meta if eps.meta.act_range == "declared" and eps.n_act else ready.meta
+    return meta.low, meta.high, meta.act_range
+
+
+def check_fit(ready: Labeller, eps: Episodes) -> None:
+    """Refuse data of another robot than the model's."""
+    meta, want = eps.meta, ready.meta
+    n_obs, n_act = len(ready.idm.scaler.mean), len(want.act_low)
+    for what, got, due in (("state", eps.n_obs, n_obs), ("action", eps.n_act or n_act, n_act)):
+        if got != due:
+            raise DataError(
+                f"{meta.source}: {what}s of size {got} do not fit an inverse dynamics model of {want.source}, whose "
+                f"{what}s have size {due}; fit one on data of this robot"
+            )
+    if meta.act_range == want.act_range == "declared" and (meta.act_low, meta.act_high) != (
+        want.act_low,
+        want.act_high,
+    ):
+        raise DataError(
+            f"{meta.source}: the declared action range {meta.act_low}…{meta.act_high} is not that of the inverse "
+            f"dynamics model, {want.act_low}…{want.act_high}; fit one on data of this robot"
+        )
+
+
+def predict(idm: Idm, eps: Episodes, steps: np.ndarray, block: int = BLOCK) -> Mixture:
     """The mixture at these steps."""
     n_act = idm.params["mean"][-1]["b"].shape[-1]
-    if eps.n_obs != len(idm.scaler.mean):
-        raise DataError(
-            f"{eps.meta.source}: states of size {eps.n_obs} do not fit an inverse dynamics model fitted to "
-            f"{len(idm.scaler.mean)}; fit one on data of this robot"
-        )
-    mean, std = np.empty((len(steps), n_act), np.float32), np.empty((len(steps), n_act), np.float32)
-    params = jax.tree.map(jnp.asarray, idm.params)
-    for a in range(0, len(steps), BLOCK):
-        chosen = steps[a : a + BLOCK]
-        obs, where = _states(idm, eps, chosen)
-        out = _mixture(idm.config, params, obs, jnp.asarray(idm.diff_std), where)
-        mean[a : a + BLOCK], std[a : a + BLOCK] = (np.asarray(x)[: len(chosen)] for x in out)
-    return Mixture(mean, std)
+    out = Mixture(*(np.empty((len(steps), n_act), np.float32) for _ in range(2)))
+    done = 0
+    for chosen, mean, std in _predictions(idm, eps, steps, block):
+        out.mean[done : done + len(chosen)], out.std[done : done + len(chosen)] = mean, std
+        done += len(chosen)
+    return out
 
 
-def _states(idm: Idm, eps: Episodes, steps: np.ndarray) -> tuple[np.ndarray, Windows]:
-    """The standardised states that the windows of these ascending steps need, and the windows, padded to a block."""
-    where = windows(eps, np.resize(steps, BLOCK) if len(steps) < BLOCK else steps)
-    low = max(0, int(where.row.min()) - idm.config.past)
-    rows = np.arange(low, low + BLOCK + _spare(idm.config, eps, steps))
-    obs = idm.scaler(eps.obs[np.minimum(rows, len(eps.obs) - 1)])
-    return obs, Windows(where.row - low, np.maximum(where.first - low, 0), where.last - low)
+def _predictions(
+    idm: Idm, eps: Episodes, steps: np.ndarray, block: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Steps with their means and deviations, block after block; one block is computed while the next is gathered."""
+    size = min(block, max(SMALLEST, 1 << (max(len(steps), 1) - 1).bit_length()))
+    params, diff_std = jax.tree.map(jnp.asarray, idm.params), jnp.asarray(idm.diff_std)
+    waiting = None
+    for a in range(0, len(steps), size):
+        chosen = steps[a : a + size]
+        states, where = _gather(idm, eps, chosen, size)
+        ahead = chosen, *_mixture(idm.config, params, states, diff_std, where)
+        if waiting is not None:
+            yield _landed(*waiting)
+        waiting = ahead
+    if waiting is not None:
+        yield _landed(*waiting)
 
 
-def _spare(config: IdmConfig, eps: Episodes, steps: np.ndarray) -> int:
-    """Rows beyond a block: the last states of its episodes and the window's reach, rounded up to few shapes."""
-    span = int(eps.obs_row[steps[-1]] - eps.obs_row[steps[0]]) + len(config.offsets) + config.past
-    return int(np.ceil(max(span - BLOCK, 1) / 4096)) * 4096
+def _landed(steps: np.ndarray, mean: jax.Array, std: jax.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return steps, np.asarray(mean)[: len(steps)], np.asarray(std)[: len(steps)]
+
+
+def _gather(idm: Idm, eps: Episodes, steps: np.ndarray, size: int) -> tuple[np.ndarray, Windows]:
+    """A table of standardised states with a window of its own for each step, padded with zeros to `size` windows.
+
+    Steps may lie anywhere: the table is as large for neighbours as for strays, so one shape serves all blocks.
+    """
+    config, width = idm.config, len(idm.config.offsets)
+    episode = np.searchsorted(eps.start, steps, side="right") - 1
+    row, first = steps + episode, eps.start[episode] + episode
+    last = eps.start[episode + 1] + episode
+    at = np.clip(row[:, None] + np.array(config.offsets), first[:, None], last[:, None])
+    table = np.zeros((size, width, eps.n_obs), np.float32)
+    table[: len(steps)] = idm.scaler(eps.obs[at])
+    place = np.arange(size, dtype=np.int32) * width + config.past
+    before, after = np.zeros(size, np.int32), np.ones(size, np.int32)
+    before[: len(steps)] = np.minimum(row - first, config.past)
+    after[: len(steps)] = np.minimum(last - row, config.future + 1)
+    return table.reshape(-1, eps.n_obs), Windows(place, place - before, place + after)  # type: ignore[arg-type]
 
 
 @partial(jax.jit, static_argnames="config")
 def _mixture(config: IdmConfig, params: Params, obs: jax.Array, diff_std: jax.Array, where: Windows):
     out = jax.vmap(lambda p: forward(config, p, obs, diff_std, where))(params)
-    mean = out.mean.mean(0)
-    var = (jnp.exp(2 * out.log_std) + out.mean**2).mean(0) - mean**2
-    return mean, jnp.sqrt(jnp.maximum(var, 1e-12))
-
-
-def label(idm: Idm, eps: Episodes, scale: float = 1.0) -> Labels:
-    """Fill every missing action with the mixture's mean; true actions stay as they are, to the bit."""
-    missing = np.flatnonzero(~eps.labelled)
-    act, std = eps.act.copy(), np.zeros_like(eps.act)
-    if len(missing):
-        out = predict(idm, eps, missing)
-        act[missing] = unscale(np.clip(out.mean, -1, 1), eps.meta)
-        std[missing] = out.std * scale * (eps.meta.high - eps.meta.low) / 2
-    return Labels(act, std, unseen(eps))
-
-
-def unseen(eps: Episodes, margin: float = 0.05) -> np.ndarray:
-    """Steps whose s_t or s_{t+1} - s_t leaves, in any dimension, the range of the labelled steps by over `margin`."""
-    state, change = eps.obs[eps.obs_row], eps.obs[eps.obs_row + 1] - eps.obs[eps.obs_row]
-    out = np.zeros(eps.n_steps, bool)
-    for values in (state, change):
-        known = values[eps.labelled]
-        if len(known):
-            low, high = known.min(0), known.max(0)
-            slack = margin * (high - low)
-            out |= ((values < low - slack) | (values > high + slack)).any(1)
-    return out & ~eps.labelled
-
-
-def calibrate(out: Mixture, act: np.ndarray) -> Calibration:
-    """Compare the intervals with true actions [N, A] in [-1, 1] that no weights were fitted to."""
-    z = np.abs(act - out.mean) / out.std
-    before = tuple(float((z <= w).mean()) for w in NORMAL)
-    scale = 1.0
-    if max(abs(b - level) for b, level in zip(before, LEVELS, strict=True)) > OFF:
-        # Each level asks for a factor of its own; their geometric mean treats the three alike.
-        asked = [np.quantile(z, level) / w for level, w in zip(LEVELS, NORMAL, strict=True)]
-        scale = float(np.exp(np.mean(np.log(np.maximum(asked, 1e-6)))))
-    after = tuple(float((z <= w * scale).mean()) for w in NORMAL)
-    return Calibration(LEVELS, before, after, scale)
-
-
-def blocks(n: int, size: int = BLOCK) -> Iterator[tuple[int, int]]:
-    """Bounds of consecutive blocks."""
-    for a in range(0, n, size):
-        yield a, min(a + size, n)
+    # Within plus between: the mean of squares less the square of the mean would lose a small variance to rounding.
+    return out.mean.mean(0), jnp.sqrt(jnp.exp(2 * out.log_std).mean(0) + out.mean.var(0))

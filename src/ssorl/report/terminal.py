@@ -84,3 +84,17 @@ def show_policies(rows: list[dict]) -> None:
             ", ".join(row["serves"]),
         )
     Console().print(table)
+
+
+def show_labels(told: dict, written: list[str]) -> None:
+    """What a set of labels is like, and where it went."""
+    from ssorl.idm.report import summary
+
+    console = Console()
+    for line in summary(told):
+        console.print(line, soft_wrap=True, highlight=False)
+    for done in told.get("rounds", ()):
+        errors = ", ".join(f"{e:.4g}" for e in done["validation_error"])
+        true = f", MSE {done['mse']:.4g}" if "mse" in done else ""
+        console.print(f"round {done['round']}: {done['added_steps']:,} steps added, validation error {errors}{true}")
+    console.print(f"written: {escape(', '.join(written))}", soft_wrap=True, highlight=False)

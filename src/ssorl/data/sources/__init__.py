@@ -1,7 +1,8 @@
 """Where trajectories come from: one file a format, one dict that names them.
 
-A format module offers `sniff(path)`, `load(path, min_length)` and `save(eps, path)`. A collection (`builtin/`, `sim/`,
-`d4rl/`, `minari/`) offers `load_id(name, …)`. Modules are imported on use, so the command line stays quick.
+A format module offers `sniff(path)`, `load(path, min_length)` and `save(eps, path, extras)`. A collection
+(`builtin/`, `sim/`, `d4rl/`, `minari/`) offers `load_id(name, …)`. Modules are imported on use, so the command line
+stays quick.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ COLLECTIONS: dict[str, str] = {  # prefix -> module
     "minari": "ssorl.data.sources.minari",
 }
 SUFFIXES = {".npz": "npz", ".hdf5": "d4rl", ".h5": "d4rl", ".pkl": "pickle", ".pickle": "pickle"}
+# What the formats themselves call the arrays of a trajectory: extras must not take their place.
+RESERVED = {"obs", "act", "rew", "terminated", "start", "meta", "observations", "next_observations", "actions"}
+RESERVED |= {"rewards", "terminals", "dones", "timeouts", "action", "episode_index", "frame_index", "index", "ssorl"}
 
 
 def load(name: str | Path, format: str | None = None, min_length: int = 0) -> Episodes:
@@ -52,32 +56,53 @@ def load(name: str | Path, format: str | None = None, min_length: int = 0) -> Ep
 
 def load_pair(labelled: str | Path, unlabelled: str | Path, format: str | None = None, min_length: int = 0) -> Episodes:
     """One set from two: the actions of the second are absent or ignored, never looked at."""
-    a, b = load(labelled, format, min_length), load(unlabelled, format, min_length)
+    return pair(load(labelled, format, min_length), load(unlabelled, format, min_length))
+
+
+def pair(labelled: Episodes, unlabelled: Episodes) -> Episodes:
+    """Trajectories with actions, then others whose actions are absent or ignored."""
+    a, b = labelled, unlabelled
     if not a.labelled.any():
-        raise DataError(f"{labelled}: was given as the labelled file but has no action; swap the two?")
+        raise DataError(f"{a.meta.source}: was given as the labelled file but has no action; swap the two?")
     hidden = np.full((b.n_steps, a.n_act), np.nan, np.float32)
     b = Episodes(b.obs, hidden, b.rew, b.terminated, b.start, b.meta)
     notes = tuple(dict.fromkeys((*a.meta.notes, *b.meta.notes)))
-    both = concat([a, b])
-    return both.with_meta(source=f"{labelled} + {unlabelled}", notes=notes)
+    return concat([a, b]).with_meta(source=f"{a.meta.source} + {b.meta.source}", notes=notes)
 
 
-def save(eps: Episodes, path: str | Path, format: str | None = None, force: bool = False) -> None:
-    """Write in the format asked for or told by the suffix (`.npz .hdf5 .pkl`), whole or not at all."""
+def save(
+    eps: Episodes,
+    path: str | Path,
+    format: str | None = None,
+    force: bool = False,
+    extras: dict[str, np.ndarray] | None = None,
+) -> None:
+    """Write in the format asked for or told by the suffix (`.npz .hdf5 .pkl`), whole or not at all.
+
+    `extras` are more arrays with a row a step, such as which actions are proxies; each format has a place for them
+    where no reader looks by itself (docs/labels.md).
+    """
+    module = writer(path, format, force)
+    extras = extras or {}
+    for name, rows in extras.items():
+        if name in RESERVED or not name.isidentifier() or len(rows) != eps.n_steps:
+            raise DataError(f"{name!r} with {len(rows)} rows cannot go beside {eps.n_steps} steps; name it otherwise")
+    with atomic(path) as fresh:
+        module.save(eps, fresh, extras)
+
+
+def writer(path: str | Path, format: str | None = None, force: bool = False) -> ModuleType:
+    """The module that can write there, or a sentence that says why none can: to be asked before a long computation."""
     path = Path(path)
     format = format or SUFFIXES.get(path.suffix)
     if format is None:
-        raise DataError(
-            f"{path}: end it in {', '.join(SUFFIXES)}, or name the format ({', '.join(FORMATS)}) with "
-            "`ssorl data convert --to`"
-        )
+        raise DataError(f"{path}: end it in {', '.join(SUFFIXES)}, or name the format ({', '.join(FORMATS)}) with --to")
     module = _format(format)
     if path.exists() and not force:
         raise DataError(f"{path}: exists already; choose another name or pass --force")
     if path.is_dir() and not module.sniff(path):
         raise DataError(f"{path}: is a folder but no {format} dataset, so nothing replaces it; choose another name")
-    with atomic(path) as fresh:
-        module.save(eps, fresh)
+    return module
 
 
 def _format(name: str) -> ModuleType:

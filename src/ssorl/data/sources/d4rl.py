@@ -113,8 +113,8 @@ def load(path: Path, min_length: int = 0) -> Episodes:
         )
 
 
-def save(eps: Episodes, path: Path) -> None:
-    """Write D4RL's layout, `next_observations` and `timeouts` included; missing actions are NaN."""
+def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
+    """Write D4RL's layout, `next_observations` and `timeouts` included; missing actions are NaN, extras under infos."""
     with h5py.File(path, "w") as file:
         options = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
         file.create_dataset("observations", data=eps.obs[eps.obs_row], **options)
@@ -124,6 +124,8 @@ def save(eps: Episodes, path: Path) -> None:
         file.create_dataset("rewards", data=eps.rew, **options)
         file.create_dataset("terminals", data=eps.terminated, **options)
         file.create_dataset("timeouts", data=eps.truncated, **options)
+        for name, values in extras.items():
+            file.create_dataset(f"infos/{name}", data=values, **options)
         # Of fixed length on purpose: see `_meta`.
         file.attrs["ssorl"] = np.bytes_(json.dumps(asdict(eps.meta)))
 

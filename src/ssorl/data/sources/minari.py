@@ -104,8 +104,8 @@ def _without_infos() -> Iterator[None]:
         storage._decode_info = kept
 
 
-def save(eps: Episodes, path: Path) -> None:
-    """Write a Minari dataset folder. `path` becomes the dataset's root; its id is the folder's name."""
+def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
+    """Write a Minari dataset folder, the extras as infos. `path` becomes the dataset's root; its id is its name."""
     with _quiet():
         from gymnasium.spaces import Box
         from minari.data_collector import EpisodeBuffer
@@ -131,9 +131,17 @@ def save(eps: Episodes, path: Path) -> None:
                 rewards=one.rew,  # type: ignore[arg-type]
                 terminations=one.terminated,  # type: ignore[arg-type]
                 truncations=one.truncated,  # type: ignore[arg-type]
+                infos=_infos(extras, eps.start[e], eps.start[e + 1]),
             )
             for e, one in ((e, eps[e]) for e in range(eps.n_episodes))
         )
+
+
+def _infos(extras: dict[str, np.ndarray], a: int, b: int) -> dict[str, np.ndarray] | None:
+    """The extras of steps a to b as Minari keeps infos: the row of `reset` first (here zeros), then one a step."""
+    if not extras:
+        return None
+    return {name: np.concatenate([np.zeros_like(rows[:1]), rows[a:b]]) for name, rows in extras.items()}
 
 
 def _version() -> str:

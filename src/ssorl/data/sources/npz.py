@@ -1,7 +1,8 @@
 """ssorl's own file: a plain `.npz` with the arrays of Episodes and a JSON of their metadata.
 
 Layout: `obs [S+E, O]`, `act [S, A]` (optional; NaN = missing), `rew [S]`, `terminated [S]`, `start [E+1]`
-(first step of each trajectory, then S), and `meta`, UTF-8 JSON as bytes (optional). Nothing in it is pickled.
+(first step of each trajectory, then S), and `meta`, UTF-8 JSON as bytes (optional). Other arrays, such as those that
+`ssorl label` adds, are passed over. Nothing in it is pickled.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def load(path: Path, min_length: int = 0) -> Episodes:
         return build(obs, act, rew, ended, np.diff(start), meta, min_length)
 
 
-def save(eps: Episodes, path: Path) -> None:
-    """Write one file; the caller makes it atomic."""
+def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray] | None = None) -> None:
+    """Write one file, the extras as further arrays; the caller makes it atomic."""
     meta = np.frombuffer(json.dumps(asdict(eps.meta)).encode(), np.uint8)
     arrays = {n: getattr(eps, n) for n in ("obs", "act", "rew", "terminated", "start")}
     with path.open("wb") as file:  # an open file keeps numpy from adding a suffix of its own
-        np.savez(file, meta=meta, **arrays)
+        np.savez(file, allow_pickle=False, **{"meta": meta, **arrays, **(extras or {})})
 
 
 def member(archive: zipfile.ZipFile, name: str, src: str) -> np.ndarray:

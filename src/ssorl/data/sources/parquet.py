@@ -48,8 +48,8 @@ def load(path: Path, min_length: int = 0) -> Episodes:
         return _episodes(table, path, src, min_length)
 
 
-def save(eps: Episodes, path: Path) -> None:
-    """Write a LeRobot folder with all episodes in one file, and the next state beside each state."""
+def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
+    """Write a LeRobot folder: all episodes in one file, the next state beside each state, the extras as columns."""
     pa, pq = _arrow()
     (path / "data" / "chunk-000").mkdir(parents=True)
     (path / "meta").mkdir()
@@ -70,6 +70,7 @@ def save(eps: Episodes, path: Path) -> None:
         "next.reward": eps.rew,
         "next.done": done,
         "next.truncated": eps.truncated,
+        **{name: _vectors(pa, rows) if rows.ndim == 2 else rows for name, rows in extras.items()},
     }
     pq.write_table(pa.table(columns), path / "data" / "chunk-000" / "file-000.parquet")
     info = {
@@ -81,6 +82,7 @@ def save(eps: Episodes, path: Path) -> None:
             "observation.state": {"dtype": "float32", "shape": [eps.n_obs]},
             "next.observation.state": {"dtype": "float32", "shape": [eps.n_obs]},
             "action": {"dtype": "float32", "shape": [eps.n_act]},
+            **{name: {"dtype": str(x.dtype), "shape": list(x.shape[1:]) or [1]} for name, x in extras.items()},
         },
         "ssorl": asdict(eps.meta),
     }

@@ -49,8 +49,10 @@ def load(path: Path, min_length: int = 0) -> Episodes:
         return join((_trajectory(d, e, src) for e, d in enumerate(found)), _meta(found, task, src), min_length)
 
 
-def save(eps: Episodes, path: Path) -> None:
-    """Write the list of dicts; trajectories without any action have no `actions`, the first one has the metadata."""
+def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
+    """Write the list of dicts, extras and all; trajectories without any action have no `actions`, the first one has
+    the metadata.
+    """
     out = []
     for e in range(eps.n_episodes):
         one = eps[e]
@@ -60,6 +62,7 @@ def save(eps: Episodes, path: Path) -> None:
             "actions": one.act,
             "rewards": one.rew,
             "terminals": one.terminated,
+            **{name: rows[eps.start[e] : eps.start[e + 1]] for name, rows in extras.items()},
         }
         if not one.labelled.any():
             del item["actions"]

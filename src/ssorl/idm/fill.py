@@ -1,0 +1,119 @@
+"""From trajectories with gaps to trajectories without: fit or reuse a model, label, tell how good the labels are."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ssorl.data.episodes import Episodes
+from ssorl.errors import DataError, SsorlError
+from ssorl.idm import IDMS, files
+from ssorl.idm.fit import Idm, fit
+from ssorl.idm.label import Labeller, Labels, filled, label, labeller
+from ssorl.idm.model import IdmConfig
+from ssorl.idm.report import report, report_rounds
+from ssorl.idm.selftrain import self_train
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The same trajectories with an action at every step, and where the new ones come from."""
+
+    eps: Episodes
+    labels: Labels
+    ready: Labeller  # the model, to be saved and used again
+    report: dict
+
+    @property
+    def extras(self) -> dict[str, np.ndarray]:
+        """What to write beside the actions."""
+        return {"proxy": self.labels.proxy, "act_std": self.labels.std, "unseen": self.labels.unseen}
+
+
+def resolve(
+    name: str,
+    preset: str | None = None,
+    steps: int | None = None,
+    members: int | None = None,
+    rounds: int | None = None,
+) -> IdmConfig | Labeller:
+    """The configuration of that name, changed as asked, or the model in the folder of that name."""
+    for flag, value in (("--steps", steps), ("--members", members), ("--self-train", rounds)):
+        if value is not None and value < 1:
+            raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
+    if name in IDMS:
+        full = name.endswith("-quick") or preset != "quick"
+        config = IDMS[name if full else f"{name}-quick"]
+        return replace(config, steps=steps or config.steps, members=members or config.members)
+    if Path(name).exists():
+        if any(x is not None for x in (preset, steps, members, rounds)):
+            raise SsorlError(
+                f"{name}: is used as it was fitted, so --preset, --steps, --members and --self-train mean nothing; "
+                "leave them out"
+            )
+        return files.load(name)
+    near = difflib.get_close_matches(name, IDMS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(IDMS)}, or the folder of a saved one"
+    raise SsorlError(f"--idm {name}: no inverse dynamics model or folder has that name; {hint}")
+
+
+def fill(
+    eps: Episodes,
+    model: IdmConfig | Labeller,
+    seed: int = 0,
+    rounds: int = 0,
+    learn_from: Episodes | None = None,
+    truth: np.ndarray | None = None,
+    progress: Callable[[str, int, str], None] | None = None,
+) -> Filled:
+    """Fill every missing action, by a model fitted to the steps that have one or by one that was fitted before.
+
+    Fitting uses `eps`, or `learn_from` where the labelled trajectories are not among those to be filled; with `rounds`
+    the model is self-trained. `truth` is used for the report alone. `progress(what, n, note)` hears of `n` updates or
+    steps done.
+    """
+    if eps.labelled.all():
+        raise DataError(
+            f"{eps.meta.source}: every step has an action already, so nothing is to be filled in; to measure labels "
+            "against the truth hide some actions with --fraction and --quality"
+        )
+    if isinstance(model, Labeller):
+        ready, told = model, {}
+    else:
+        ready, told = _fitted(learn_from or eps, model, seed, rounds, truth, progress)
+    labels = label(ready, eps, progress=progress and (lambda n: progress("labelling", n, "")))
+    return Filled(filled(eps, labels, ready), labels, ready, report(eps, labels, ready, truth) | told)
+
+
+def _fitted(eps: Episodes, config: IdmConfig, seed: int, rounds: int, truth, progress) -> tuple[Labeller, dict]:
+    if not eps.labelled.any():
+        raise DataError(
+            f"{eps.meta.source}: no step has an action, so nothing can teach an inverse dynamics model; add labelled "
+            "trajectories (--labelled) or name a model that was saved (--idm FOLDER)"
+        )
+
+    def tell(n: int, note: str) -> None:
+        if progress:
+            progress("fitting", n, note)
+
+    if not rounds:
+        idm = fit(eps, config, seed, lambda n, error: tell(n, f"validation {config.select} {np.mean(error):.4g}"))
+        return labeller(_sound(idm, eps), eps), {}
+    each = config.steps * config.members
+    done = self_train(eps, config, config.members, rounds, seed, lambda r, _: tell(each, f"round {r} of {rounds}"))
+    # What was moved over is known by its proxies only, so `eps`, not the grown set, tells how good the last model is.
+    return labeller(_sound(done[-1].idm, eps), eps), {"rounds": report_rounds(done, eps, truth)}
+
+
+def _sound(idm: Idm, eps: Episodes) -> Idm:
+    """A model none of whose members failed."""
+    if not np.isfinite(idm.curve).any(1).all():
+        raise DataError(
+            f"{eps.meta.source}: the fit diverged, its validation error was never a number; look for extreme states "
+            "with `ssorl data show`"
+        )
+    return idm
