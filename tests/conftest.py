@@ -1,5 +1,13 @@
 """Shared data, made once."""
 
+import os
+from pathlib import Path
+
+# Compiling dominates the tests that use JAX: keep what was compiled for the next run.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
 import numpy as np
 import pytest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -32,6 +33,8 @@ def atomic(path: Path | str) -> Iterator[Path]:
         yield fresh
         _flush(fresh)
         if path.is_dir() and not path.is_symlink():
+            if not fresh.is_dir():  # a folder full of someone's work never gives way to a file
+                raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
             # os.replace cannot put one full folder in place of another, so the old one steps aside first.
             os.replace(path, scratch / "old")
         os.replace(fresh, path)

@@ -99,6 +99,9 @@ def test_atomic_replaces_files_and_folders(tmp_path):
             fresh.write_text(round)
     assert [p.name for p in (tmp_path / "folder").iterdir()] == ["second"]
     assert (tmp_path / "file").read_text() == "second"
+    with pytest.raises(SsorlError, match="it is a folder"), atomic(tmp_path / "folder") as fresh:
+        fresh.write_text("a file must not replace a folder")
+    assert [p.name for p in (tmp_path / "folder").iterdir()] == ["second"]
     with pytest.raises(ZeroDivisionError), atomic(tmp_path / "file") as fresh:
         fresh.write_text("third")
         _ = 1 / 0

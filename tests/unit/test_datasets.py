@@ -65,6 +65,11 @@ def test_replay_follows_the_proportions_of_training():
         assert np.isclose(shares[-1], (steps[-1] - steps[-2]) / 2 / steps[-1])
 
 
+def test_the_untrained_policy_pushes_at_random():
+    act = datasets.policy("hopper", 0).act(np.ones((4000, 11)), np.random.default_rng(0))
+    assert abs(act.mean()) < 0.02 and 0.5 < act.std() < 0.75
+
+
 def test_the_measured_means_are_near_d4rls():
     for name, mean in D4RL_MEANS.items():
         for size in ("default", "full"):
@@ -88,7 +93,7 @@ def test_a_fresh_sample_agrees_with_the_table():
 
 def test_every_policy_has_its_record_and_fits_its_environment():
     rows = datasets.bundled()
-    assert len(rows) == 22
+    assert len(rows) == 23
     for row in rows:
         assert {"command", "seed", "commit", "curve", "config", "hardware"} <= set(row)
         policy = datasets.policy(row["env"], row["steps"])
@@ -102,7 +107,7 @@ def test_the_command_line_takes_a_size(capsys):
     told = json.loads(capsys.readouterr().out)
     assert 2000 <= told["steps"] < 2400 and told["env"] == "maze2d-umaze-dense"
     main(["behaviour", "list", "--json"])
-    assert len(json.loads(capsys.readouterr().out)) == 22
+    assert len(json.loads(capsys.readouterr().out)) == 23
     main(["behaviour", "list"])
     assert "2,150,000" in capsys.readouterr().out
 

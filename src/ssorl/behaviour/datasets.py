@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -30,17 +30,17 @@ SHARE = 10  # the default size is D4RL's divided by this
 class Roster:
     """Which training steps of an environment's bundled policies serve for what."""
 
-    replay: tuple[int, ...]  # checkpoints up to medium; each stands for the part of training nearest to it
+    replay: tuple[int, ...]  # checkpoints from untrained to medium; each stands for the part of training nearest to it
     medium: tuple[int, ...]  # one policy, or several in equal parts
     expert: tuple[int, ...]
 
 
 ROSTERS: dict[str, Roster] = {
-    "hopper": Roster((10_000, 50_000, 100_000, 150_000, 200_000, 230_000), (230_000,), (2_150_000,)),
-    "walker2d": Roster((10_000, 50_000, 100_000, 150_000, 200_000, 240_000), (240_000,), (800_000,)),
+    "hopper": Roster((0, 10_000, 50_000, 100_000, 150_000, 200_000, 230_000), (230_000,), (2_150_000,)),
+    "walker2d": Roster((0, 10_000, 40_000, 80_000, 110_000, 160_000, 200_000, 240_000), (240_000,), (800_000,)),
     # One halfcheetah policy earns nearly the same every time, unlike D4RL's; three give D4RL's mean and spread.
     "halfcheetah": Roster(
-        (10_000, 50_000, 100_000, 150_000, 200_000, 220_000), (150_000, 220_000, 310_000), (2_100_000,)
+        (0, 10_000, 50_000, 100_000, 150_000, 200_000, 220_000), (150_000, 220_000, 310_000), (2_100_000,)
     ),
 }
 
@@ -100,15 +100,19 @@ def policy_path(env: str, step: int) -> Path:
 
 
 def policy(env: str, step: int) -> Policy:
-    """A bundled policy."""
-    return load_policy(policy_path(env, step))
+    """A bundled policy; at step 0 the untrained one, whose actions are noise about 0."""
+    if step:
+        return load_policy(policy_path(env, step))
+    some = load_policy(policy_path(env, ROSTERS[env].expert[0]))
+    layer = (np.zeros((some.n_obs, 2 * some.n_act), np.float32), np.zeros(2 * some.n_act, np.float32))
+    return replace(some, layers=(layer,))
 
 
 def bundled() -> list[dict]:
     """Each bundled policy with its record: environment, training steps, what it is used for, what it earns."""
     rows = []
     for env, roster in ROSTERS.items():
-        for step in sorted({*roster.replay, *roster.medium, *roster.expert}):
+        for step in sorted({*roster.replay[1:], *roster.medium, *roster.expert}):
             uses = [use for use in ("replay", "medium", "expert") if step in getattr(roster, use)]
             record = json.loads(policy_path(env, step).with_suffix(".json").read_text())
             rows.append({"env": env, "steps": step, "serves": uses, **record})
@@ -121,7 +125,7 @@ def recipe(env: str, level: str) -> list[tuple[int, float]]:
     if level != "medium-replay":
         steps = getattr(roster, level)
         return [(step, 1 / len(steps)) for step in steps]
-    # Training between two checkpoints is given half to each, so early, unskilled steps are not lost.
+    # Training between two checkpoints is given half to each; so the untrained policy has SAC's warm-up of 5,000 steps.
     bounds = [0, *(np.array(roster.replay[:-1]) + np.array(roster.replay[1:])) / 2, roster.replay[-1]]
     return list(zip(roster.replay, (np.diff(bounds) / roster.replay[-1]).tolist(), strict=True))
 
@@ -159,7 +163,7 @@ def _digest(env: str, level: str) -> str:
     """Of all that decides the bytes: version, seed, shares and policies. Another one is another file."""
     digest = hashlib.sha256(f"{VERSION} {SEED}".encode())
     for step, share in recipe(env, level) if env in ROSTERS else ():
-        digest.update(f"{share}".encode() + policy_path(env, step).read_bytes())
+        digest.update(f"{share}".encode() + (policy_path(env, step).read_bytes() if step else b""))
     return digest.hexdigest()[:8]
 
 
