@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 .PHONY: demo test lint lock clean
 
 demo: $(READY)
-	$(BIN)/ssorl data show builtin/pointmass --quality 50 --plot demo.png
+	$(BIN)/ssorl data show sim/hopper-medium-expert --quality 50 --plot demo.png
 
 test: $(READY)
 	$(BIN)/ruff check src tests benchmarks scripts
