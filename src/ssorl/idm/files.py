@@ -9,7 +9,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def load(path: Path | str) -> Labeller:
             raise ValueError(f"version {shown(about['version'])} of its layout, this is {VERSION}")
         n_obs, n_act = (_count(name, about[name]) for name in ("n_obs", "n_act"))
         config = _config(about["config"])
-        meta = meta_from_json(json.dumps(about["data"]), str(about["data"].get("source", path)))
+        meta = replace(meta_from_json(json.dumps(about["data"]), str(path)), source=str(about["data"]["source"]))
         if len(meta.act_low) != n_act or len(meta.act_high) != n_act:
             raise ValueError(f"an action range of {len(meta.act_low)} numbers for {n_act} actions")
         blank = _blank(config, n_obs, n_act)

@@ -18,7 +18,8 @@ from ssorl.idm.fit import Idm
 from ssorl.idm.model import IdmConfig, Windows, forward
 from ssorl.nn import Params
 
-BLOCK = 4096  # steps predicted at a time: bounds memory, and a layer's output stays in the processor's cache
+BLOCK = {"cpu": 1 << 12}  # steps predicted at a time: bounds memory; a layer's output should stay in a CPU's cache
+LARGE_BLOCK = 1 << 16  # on an accelerator
 SMALLEST = 256  # few steps get a small block; powers of two in between keep the compilations few
 
 
@@ -98,7 +99,9 @@ def worst_share(error: np.ndarray, worst: float = 0.05) -> float:
     return float(each[-max(1, round(worst * len(each))) :].sum() / total) if total > 0 else 0.0
 
 
-def label(ready: Labeller, eps: Episodes, block: int = BLOCK, progress: Callable[[int], None] | None = None) -> Labels:
+def label(
+    ready: Labeller, eps: Episodes, block: int | None = None, progress: Callable[[int], None] | None = None
+) -> Labels:
     """Fill every missing action with the mixture's mean; true actions stay as they are, to the bit.
 
     Besides the result no array of the data's size is made. `progress` hears of the steps done since its last call.
@@ -154,7 +157,7 @@ def check_fit(ready: Labeller, eps: Episodes) -> None:
         )
 
 
-def predict(idm: Idm, eps: Episodes, steps: np.ndarray, block: int = BLOCK) -> Mixture:
+def predict(idm: Idm, eps: Episodes, steps: np.ndarray, block: int | None = None) -> Mixture:
     """The mixture at these steps."""
     n_act = idm.params["mean"][-1]["b"].shape[-1]
     out = Mixture(*(np.empty((len(steps), n_act), np.float32) for _ in range(2)))
@@ -166,9 +169,10 @@ def predict(idm: Idm, eps: Episodes, steps: np.ndarray, block: int = BLOCK) -> M
 
 
 def _predictions(
-    idm: Idm, eps: Episodes, steps: np.ndarray, block: int
+    idm: Idm, eps: Episodes, steps: np.ndarray, block: int | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Steps with their means and deviations, block after block; one block is computed while the next is gathered."""
+    block = block or BLOCK.get(jax.default_backend(), LARGE_BLOCK)
     size = min(block, max(SMALLEST, 1 << (max(len(steps), 1) - 1).bit_length()))
     params, diff_std = jax.tree.map(jnp.asarray, idm.params), jnp.asarray(idm.diff_std)
     waiting = None
@@ -208,6 +212,7 @@ def _gather(idm: Idm, eps: Episodes, steps: np.ndarray, size: int) -> tuple[np.n
 
 @partial(jax.jit, static_argnames="config")
 def _mixture(config: IdmConfig, params: Params, obs: jax.Array, diff_std: jax.Array, where: Windows):
-    out = jax.vmap(lambda p: forward(config, p, obs, diff_std, where))(params)
+    # One member after another: a block fills the machine, and all at once would leave a CPU's cache.
+    out = jax.lax.map(lambda p: forward(config, p, obs, diff_std, where), params)
     # Within plus between: the mean of squares less the square of the mean would lose a small variance to rounding.
     return out.mean.mean(0), jnp.sqrt(jnp.exp(2 * out.log_std).mean(0) + out.mean.var(0))
