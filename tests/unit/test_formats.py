@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import make_episodes
 from samples import FORMATS, assert_same, bits, make, place, poke
 
 from ssorl.data import Episodes, load, load_pair, save
@@ -890,3 +891,19 @@ def test_every_d4rl_name_has_a_task_with_reference_scores():
         assert task_of(name) in SCORES and task_of(Path(download.FILES[name]).stem) == task_of(name)
     with pytest.raises(DataError, match="did you mean d4rl/hopper-medium-v2"):
         load("d4rl/hopper-mediun-v2")
+
+
+@pytest.mark.parametrize("kind", ["npz", "d4rl", "minari", "lerobot", "pickle"])
+def test_the_actions_of_the_unlabelled_file_are_not_even_looked_at(tmp_path, kind):
+    """Out of range and half missing: reason to refuse a file, unless its actions are to be ignored."""
+    eps = make_episodes([3, 4])
+    save(eps, tmp_path / "a.npz")
+    wild = eps.act.copy()
+    wild[0], wild[1, 0] = 1e9, np.nan
+    broken = type(eps)(eps.obs, wild, eps.rew, eps.terminated, eps.start, eps.meta)
+    save(broken, tmp_path / "b", kind)
+    with pytest.raises(DataError):
+        load(tmp_path / "b")
+    both = load_pair(tmp_path / "a.npz", tmp_path / "b")
+    assert both.labelled.tolist() == [True] * 7 + [False] * 7
+    assert np.array_equal(both.obs, np.concatenate([eps.obs, eps.obs]))

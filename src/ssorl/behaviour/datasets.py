@@ -17,6 +17,7 @@ from ssorl.behaviour.collect import Progress, collect
 from ssorl.behaviour.policy import Policy
 from ssorl.behaviour.policy import load as load_policy
 from ssorl.cache import cached
+from ssorl.data.check import ANY, Wish
 from ssorl.data.episodes import Episodes, concat
 from ssorl.data.sources import npz
 from ssorl.errors import DataError
@@ -62,7 +63,7 @@ def names() -> list[str]:
     return gym + [env for env in FULL if env.startswith("maze2d")]
 
 
-def load_id(name: str, min_length: int = 0) -> Episodes:
+def load_id(name: str, wish: Wish = ANY) -> Episodes:
     """The dataset `NAME` or `NAME:SIZE`, SIZE being a number of steps or `full` (default: a tenth of that)."""
     name, _, size = name.partition(":")
     if name not in names():
@@ -71,10 +72,10 @@ def load_id(name: str, min_length: int = 0) -> Episodes:
         raise DataError(f"sim/{name}: is no simulated dataset; {hint}")
     env, level = _parts(name)
     if level == "medium-expert":
-        halves = [load_id(f"{env}-{half}:{n}", min_length) for half, n in _halves(env, size)]
+        halves = [load_id(f"{env}-{half}:{n}", wish) for half, n in _halves(env, size)]
         eps = concat(halves)
     else:
-        eps = npz.load(_file(env, level, n_steps(env, level, size)), min_length)
+        eps = npz.load(_file(env, level, n_steps(env, level, size)), wish)
     return eps.with_meta(source=f"sim/{name}" + (f":{size}" if size else ""))
 
 

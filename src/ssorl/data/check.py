@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,17 @@ from ssorl.data.episodes import ROUNDING, Episodes, Meta, action_range, offsets,
 from ssorl.errors import DataError, SsorlError
 
 MIN_LENGTH = 2  # one step has no neighbour for the inverse dynamics window to look at
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the caller wants of a file besides its format."""
+
+    min_length: int = 0  # leave shorter trajectories out
+    actions: bool = True  # False: treat every action as missing, without a look at it
+
+
+ANY = Wish()
 
 
 class Trajectory(NamedTuple):
@@ -65,12 +76,12 @@ def build(
     terminated: np.ndarray,
     lengths: np.ndarray,
     meta: Meta,
-    min_length: int = 0,
+    wish: Wish = ANY,
 ) -> Episodes:
     """Episodes from flat arrays after every check; `act=None` means that no action is known.
 
     Where `meta` gives no action range, one is assumed (see `action_range`) and marked as such.
-    Trajectories shorter than `min_length` are left out, which is noted.
+    Trajectories shorter than `wish.min_length` are left out, which is noted.
     """
     src = meta.source
     if len(lengths) == 0 or len(rew) == 0:
@@ -80,7 +91,7 @@ def build(
         raise DataError(
             f"{src}: observations have shape {obs.shape}; flatten each one to a vector (images are not read)"
         )
-    if act is None:
+    if act is None or not wish.actions:
         act = np.full((n_steps, len(meta.act_low)), np.nan, np.float32)
     if act.ndim != 2:
         raise DataError(f"{src}: actions have shape {act.shape}; give one vector of numbers a step")
@@ -98,16 +109,16 @@ def build(
             more = " (observations: one more than steps in each trajectory)" if array is obs else ""
             raise DataError(f"{src}: {len(array)} {name} where {want} are due; the arrays must be equally long{more}")
     start = offsets(lengths)
-    short = lengths < min_length
+    short = lengths < wish.min_length
     if short.all():
         raise DataError(
-            f"{src}: all {len(lengths)} trajectories are shorter than {min_length} steps (the longest has "
+            f"{src}: all {len(lengths)} trajectories are shorter than {wish.min_length} steps (the longest has "
             f"{lengths.max()}); lower --min-length"
         )
     if short.any():
         keep = np.flatnonzero(~short)
         steps, rows = ranges(start[keep], lengths[keep]), ranges(start[keep] + keep, lengths[keep] + 1)
-        meta = meta.noting(f"{short.sum()} trajectories shorter than {min_length} steps were left out")
+        meta = meta.noting(f"{short.sum()} trajectories shorter than {wish.min_length} steps were left out")
         return build(obs[rows], act[steps], rew[steps], terminated[steps], lengths[keep], meta)
     if (lengths < MIN_LENGTH).any():
         worst = int(np.argmax(lengths < MIN_LENGTH))
@@ -135,7 +146,7 @@ def build(
     )
 
 
-def join(trajectories: Iterable[Trajectory], meta: Meta, min_length: int = 0) -> Episodes:
+def join(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> Episodes:
     """Episodes from trajectories one by one; those whose last observation is unknown lose their last step."""
     src, parts, dropped = meta.source, [], 0
     n_act = len(meta.act_low)
@@ -149,6 +160,8 @@ def join(trajectories: Iterable[Trajectory], meta: Meta, min_length: int = 0) ->
                 f"{src}: trajectory {e} has observations of shape {obs.shape} and rewards of shape {rew.shape}; "
                 "give [steps, size] and [steps]"
             )
+        if not wish.actions:
+            act = None
         if act is not None:
             act = floats(src, e, "actions", act)
             act = act[:, None] if act.ndim == 1 else act
@@ -195,7 +208,7 @@ def join(trajectories: Iterable[Trajectory], meta: Meta, min_length: int = 0) ->
         ended,
         lengths,
         meta,
-        min_length,
+        wish,
     )
 
 

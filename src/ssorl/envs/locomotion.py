@@ -4,6 +4,9 @@ Equal to Gymnasium's v4 and v5 environments step by step (see tests/unit/test_en
 its environments: only the model files of the installed package are read.
 """
 
+# MuJoCo is a compiled module without stubs.
+# pyright: reportAttributeAccessIssue=false
+
 import importlib.util
 import os
 from dataclasses import dataclass, replace

@@ -12,6 +12,9 @@ D4RL's maze2d, so that D4RL's data and reference scores fit as they are:
 - The reward is exp(-distance to the goal) after the action. Nothing but the horizon ends an episode.
 """
 
+# MuJoCo is a compiled module without stubs.
+# pyright: reportAttributeAccessIssue=false
+
 import importlib.util
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Where trajectories come from: one file a format, one dict that names them.
 
-A format module offers `sniff(path)`, `load(path, min_length)` and `save(eps, path, extras)`. A collection
+A format module offers `sniff(path)`, `load(path, wish)` and `save(eps, path, extras)`. A collection
 (`builtin/`, `sim/`, `d4rl/`, `minari/`) offers `load_id(name, …)`. Modules are imported on use, so the command line
 stays quick.
 """
@@ -14,6 +14,7 @@ from types import ModuleType
 
 import numpy as np
 
+from ssorl.data.check import Wish
 from ssorl.data.episodes import Episodes, concat
 from ssorl.errors import DataError
 from ssorl.store import atomic
@@ -37,18 +38,19 @@ RESERVED = {"obs", "act", "rew", "terminated", "start", "meta", "observations", 
 RESERVED |= {"rewards", "terminals", "dones", "timeouts", "action", "episode_index", "frame_index", "index", "ssorl"}
 
 
-def load(name: str | Path, format: str | None = None, min_length: int = 0) -> Episodes:
+def load(name: str | Path, format: str | None = None, min_length: int = 0, actions: bool = True) -> Episodes:
     """Trajectories from `builtin/…`, `d4rl/…`, `minari/…` or a path, whose format is looked up in the file."""
+    wish = Wish(min_length, actions)
     path, prefix = Path(name), str(name).partition("/")[0]
     if format is not None:
-        return _format(format).load(_existing(path), min_length)
+        return _format(format).load(_existing(path), wish)
     if prefix in COLLECTIONS and not os.path.exists(path):
-        return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], min_length)
+        return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], wish)
     _existing(path)
     for known in FORMATS:
         module = _format(known)
         if module.sniff(path):
-            return module.load(path, min_length)
+            return module.load(path, wish)
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(f"{path}: is empty; nothing can be learnt from an empty file")
     raise DataError(f"{path}: is in none of the formats {', '.join(FORMATS)}; convert it to one of them (docs/data.md)")
@@ -56,7 +58,7 @@ def load(name: str | Path, format: str | None = None, min_length: int = 0) -> Ep
 
 def load_pair(labelled: str | Path, unlabelled: str | Path, format: str | None = None, min_length: int = 0) -> Episodes:
     """One set from two: the actions of the second are absent or ignored, never looked at."""
-    return pair(load(labelled, format, min_length), load(unlabelled, format, min_length))
+    return pair(load(labelled, format, min_length), load(unlabelled, format, min_length, actions=False))
 
 
 def pair(labelled: Episodes, unlabelled: Episodes) -> Episodes:

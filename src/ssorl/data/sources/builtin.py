@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ssorl.data.check import build
+from ssorl.data.check import ANY, Wish, build
 from ssorl.data.episodes import Episodes, Meta, offsets, ranges
 from ssorl.envs.pointmass import PointMass
 from ssorl.errors import DataError
@@ -21,15 +21,15 @@ def names() -> list[str]:
     return ["pointmass"]
 
 
-def load_id(name: str, min_length: int = 0) -> Episodes:
+def load_id(name: str, wish: Wish = ANY) -> Episodes:
     """Make the set of that name."""
     if name != "pointmass":
         raise DataError(f"builtin/{name}: there is no such built-in set; the one there is: builtin/pointmass")
     rng = np.random.default_rng(SEED)
-    return rollout(rng.uniform(0, 1, N_EPISODES), rng, min_length)
+    return rollout(rng.uniform(0, 1, N_EPISODES), rng, wish)
 
 
-def rollout(skill: np.ndarray, rng: np.random.Generator, min_length: int = 0) -> Episodes:
+def rollout(skill: np.ndarray, rng: np.random.Generator, wish: Wish = ANY) -> Episodes:
     """One episode a controller; skill 0 drifts at random, skill 1 is a well-damped spring to the goal."""
     n = len(skill)
     env = PointMass(n)
@@ -61,4 +61,4 @@ def rollout(skill: np.ndarray, rng: np.random.Generator, min_length: int = 0) ->
         expert_return=EXPERT_RETURN,
     )
     flat = [a.reshape(-1, *a.shape[2:]) for a in (obs, act, rew)]
-    return build(flat[0][rows], flat[1][steps], flat[2][steps], flat_ended, lengths, meta, min_length)
+    return build(flat[0][rows], flat[1][steps], flat[2][steps], flat_ended, lengths, meta, wish)

@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from ssorl.data.check import build, dropped_note, head, reading
+from ssorl.data.check import ANY, Wish, build, dropped_note, head, reading
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.envs.scores import SCORES
@@ -32,7 +32,7 @@ def task_of(name: str) -> str | None:
     return next((task for task in SCORES if re.match(rf"{task}(-|$)", name)), None)
 
 
-def load(path: Path, min_length: int = 0) -> Episodes:
+def load(path: Path, wish: Wish = ANY) -> Episodes:
     """Read and check one file. Where an episode's last observation is unknown its last step is dropped."""
     src, task = str(path), task_of(path.stem)
     with reading(src, "a D4RL HDF5 file"), h5py.File(path, "r") as file:
@@ -47,7 +47,7 @@ def load(path: Path, min_length: int = 0) -> Episodes:
         n = len(obs)
         terminals = _flags(file, "terminals", n, src) if "terminals" in names else None
         timeouts = _flags(file, "timeouts", n, src) if "timeouts" in names else None
-        act = _dataset(file, "actions", src)[:] if "actions" in names else None
+        act = _dataset(file, "actions", src)[:] if wish.actions and "actions" in names else None
         for name, array in (("rewards", rew), ("actions", act)):
             if array is not None and len(array) != n:
                 raise DataError(f"{src}: {len(array)} {name} but {n} observations; the arrays must be equally long")
@@ -87,7 +87,7 @@ def load(path: Path, min_length: int = 0) -> Episodes:
             rows[last] = last + np.arange(1, len(lengths) + 1)
             _scatter(nxt, rows, flat)
             del rows
-            return build(flat, None if act is None else act[:n], rew[:n], terminals[:n], lengths, meta, min_length)
+            return build(flat, None if act is None else act[:n], rew[:n], terminals[:n], lengths, meta, wish)
         # Without the state after it, the last row of an episode gives its observation to the step before.
         keep = np.ones(n, bool)
         keep[bounds[1:] - 1] = False
@@ -109,7 +109,7 @@ def load(path: Path, min_length: int = 0) -> Episodes:
             np.zeros(int(keep.sum()), bool),
             lengths[some] - 1,
             meta.noting(dropped_note(int(some.sum()))),
-            min_length,
+            wish,
         )
 
 

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from ssorl.data.check import shown
+from ssorl.data.check import ANY, Wish, shown
 from ssorl.data.episodes import Episodes
 from ssorl.errors import DataError, SsorlError
 
@@ -37,7 +37,7 @@ def folder() -> Path:
     return Path(os.environ.get("D4RL_DATASET_DIR", Path.home() / ".d4rl" / "datasets"))
 
 
-def load_id(name: str, min_length: int = 0) -> Episodes:
+def load_id(name: str, wish: Wish = ANY) -> Episodes:
     """Read a D4RL dataset by name, downloading it if need be."""
     from ssorl.data.sources import d4rl
 
@@ -47,7 +47,7 @@ def load_id(name: str, min_length: int = 0) -> Episodes:
         near = difflib.get_close_matches(name, FILES, n=1)
         hint = f"did you mean d4rl/{near[0]}?" if near else "`ssorl data list` shows them"
         raise DataError(f"d4rl/{name}: is not a D4RL dataset ssorl knows; {hint}")
-    eps = d4rl.load(fetch(name), min_length)
+    eps = d4rl.load(fetch(name), wish)
     return eps.with_meta(source=f"d4rl/{name}")
 
 

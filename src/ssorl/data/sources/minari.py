@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from ssorl.data.check import Trajectory, ending, join, reading, shown
+from ssorl.data.check import ANY, Trajectory, Wish, ending, join, reading, shown
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.sources.d4rl import elsewhere, hard
 from ssorl.data.sources.npz import meta_from_json
@@ -26,21 +26,21 @@ def sniff(path: Path) -> bool:
     return _data_folder(path) is not None
 
 
-def load(path: Path, min_length: int = 0) -> Episodes:
+def load(path: Path, wish: Wish = ANY) -> Episodes:
     """Read the dataset in a folder."""
-    return _load(path, str(path), min_length)
+    return _load(path, str(path), wish)
 
 
-def load_id(name: str, min_length: int = 0) -> Episodes:
+def load_id(name: str, wish: Wish = ANY) -> Episodes:
     """Read the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
     folder = _root() / name
     if _data_folder(folder) is None:
         with _quiet():
             _download(name)
-    return _load(folder, f"minari/{name}", min_length)
+    return _load(folder, f"minari/{name}", wish)
 
 
-def _load(path: Path, src: str, min_length: int) -> Episodes:
+def _load(path: Path, src: str, wish: Wish) -> Episodes:
     with _quiet(), reading(src, "a Minari dataset"):
         import minari
 
@@ -51,7 +51,7 @@ def _load(path: Path, src: str, min_length: int) -> Episodes:
             )
         _guard(folder, src)
         with _without_infos():
-            return _episodes(minari.MinariDataset(folder), src, min_length)
+            return _episodes(minari.MinariDataset(folder), src, wish)
 
 
 def _guard(folder: Path, src: str) -> None:
@@ -177,7 +177,7 @@ def _data_folder(path: Path) -> Path | None:
     return next((p for p in (path / "data", path) if (p / "metadata.json").is_file()), None)
 
 
-def _episodes(dataset, src: str, min_length: int) -> Episodes:
+def _episodes(dataset, src: str, wish: Wish) -> Episodes:
     space = dataset.action_space
     if space.__class__.__name__ != "Box" or len(space.shape) != 1:
         raise DataError(f"{src}: has actions of {space}; only vectors of real numbers (Box) are supported")
@@ -198,7 +198,7 @@ def _episodes(dataset, src: str, min_length: int) -> Episodes:
         if len(scores) == 2 and np.isfinite(scores).all() and scores[0] != scores[1]:
             meta = replace(meta, random_return=scores[0], expert_return=scores[1])
     # Minari hands out one episode at a time, so here alone a loop over trajectories is what its format asks for.
-    return join((_trajectory(ep, src) for ep in dataset.iterate_episodes()), meta, min_length)
+    return join((_trajectory(ep, src) for ep in dataset.iterate_episodes()), meta, wish)
 
 
 def _trajectory(ep, src: str) -> Trajectory:

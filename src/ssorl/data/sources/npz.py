@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ssorl.data.check import build, head, reading, shown
+from ssorl.data.check import ANY, Wish, build, head, reading, shown
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.errors import DataError
 
@@ -28,7 +28,7 @@ def sniff(path: Path) -> bool:
     return head(path, 4) == b"PK\x03\x04"
 
 
-def load(path: Path, min_length: int = 0) -> Episodes:
+def load(path: Path, wish: Wish = ANY) -> Episodes:
     """Read and check one file."""
     src = str(path)
     with reading(src, "an ssorl .npz"), zipfile.ZipFile(path) as archive:
@@ -51,9 +51,9 @@ def load(path: Path, min_length: int = 0) -> Episodes:
         text = member(archive, "meta", src).astype(np.uint8).tobytes().decode() if "meta" in names else "{}"
         meta = meta_from_json(text, src)
         obs = member(archive, "obs", src)
-        act = member(archive, "act", src) if "act" in names else None
+        act = member(archive, "act", src) if wish.actions and "act" in names else None
         ended = member(archive, "terminated", src).astype(bool) if "terminated" in names else np.zeros(len(rew), bool)
-        return build(obs, act, rew, ended, np.diff(start), meta, min_length)
+        return build(obs, act, rew, ended, np.diff(start), meta, wish)
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray] | None = None) -> None:

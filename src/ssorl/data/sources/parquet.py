@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ssorl.data.check import build, dropped_note, head, reading
+from ssorl.data.check import ANY, Wish, build, dropped_note, head, reading
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.errors import DataError, SsorlError
@@ -31,7 +31,7 @@ def sniff(path: Path) -> bool:
     return head(path, 4) == b"PAR1"
 
 
-def load(path: Path, min_length: int = 0) -> Episodes:
+def load(path: Path, wish: Wish = ANY) -> Episodes:
     """Read and check one folder or file."""
     src = str(path)
     with reading(src, "a LeRobot Parquet folder"):
@@ -45,7 +45,7 @@ def load(path: Path, min_length: int = 0) -> Episodes:
             if table.column_names != columns:
                 raise DataError(f"{file}: has other columns than {files[0]}; all files of a folder must agree")
         table = pa.concat_tables(tables, promote_options="permissive")
-        return _episodes(table, path, src, min_length)
+        return _episodes(table, path, src, wish)
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
@@ -114,7 +114,7 @@ def _vectors(pa, array: np.ndarray):
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
 
 
-def _episodes(table, path: Path, src: str, min_length: int) -> Episodes:
+def _episodes(table, path: Path, src: str, wish: Wish) -> Episodes:
     names = table.column_names
     states = [n for n in names if n.startswith(STATE)]
     if not states or "episode_index" not in names:
@@ -136,7 +136,8 @@ def _episodes(table, path: Path, src: str, min_length: int) -> Episodes:
             "every frame must be there once"
         )
     obs = np.concatenate([_column(table, n, src) for n in states], axis=1)
-    act = _column(table, "action", src, nullable=True) if "action" in names and _sized(table.column("action")) else None
+    wanted = wish.actions and "action" in names and _sized(table.column("action"))
+    act = _column(table, "action", src, nullable=True) if wanted else None
     meta = _meta(path, src)
     if "next.reward" in names:
         rew = _column(table, "next.reward", src)[:, 0]
@@ -158,12 +159,12 @@ def _episodes(table, path: Path, src: str, min_length: int) -> Episodes:
                 "agree"
             )
         flat[last + np.arange(1, len(lengths) + 1)] = tail
-        return build(flat, act, rew, ended, lengths, meta, min_length)
+        return build(flat, act, rew, ended, lengths, meta, wish)
     keep = np.ones(len(obs), bool)
     keep[bounds[1:] - 1] = False
     ended[bounds[1:] - 1] = False
     meta = meta.noting(dropped_note(len(lengths)))
-    return build(obs, None if act is None else act[keep], rew[keep], ended[keep], lengths - 1, meta, min_length)
+    return build(obs, None if act is None else act[keep], rew[keep], ended[keep], lengths - 1, meta, wish)
 
 
 def _is_numeric(kind) -> bool:

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ssorl.data.check import Trajectory, ending, floats, head, join, reading, shown
+from ssorl.data.check import ANY, Trajectory, Wish, ending, floats, head, join, reading, shown
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.sources.d4rl import task_of
 from ssorl.data.sources.npz import meta_from_json
@@ -34,7 +34,7 @@ def sniff(path: Path) -> bool:
     return head(path, 1) == b"\x80" or (path.is_file() and path.suffix in (".pkl", ".pickle"))
 
 
-def load(path: Path, min_length: int = 0) -> Episodes:
+def load(path: Path, wish: Wish = ANY) -> Episodes:
     """Read and check one file."""
     src, task = str(path), task_of(path.stem)
     with reading(src, "a pickled list of trajectories"), path.open("rb") as file:
@@ -46,7 +46,7 @@ def load(path: Path, min_length: int = 0) -> Episodes:
             raise DataError(
                 f"{src}: holds a {type(found).__name__} where a list of trajectories is due; save a list of dicts"
             )
-        return join((_trajectory(d, e, src) for e, d in enumerate(found)), _meta(found, task, src), min_length)
+        return join((_trajectory(d, e, src) for e, d in enumerate(found)), _meta(found, task, src), wish)
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
