@@ -113,18 +113,18 @@ def test_true_actions_stay_to_the_bit_and_gaps_are_filled(full, ready, gaps):
 
 
 def test_proxies_lie_in_the_range():
-    full = linear(n=20, low=-0.3, high=2.0)
+    full = linear(n=20, low=-0.3, high=1.1)  # a range that scaling back oversteps by a rounding error
     eps = hide_after(full, 10)
     wild = replace(eps, obs=eps.obs * np.where(np.arange(len(eps.obs)) < 310, 1, 50)[:, None].astype(np.float32))
     fitted = labeller(fit(eps, TINY), eps)
     out = label(fitted, wild)
     new = out.act[out.proxy]
-    low, high = np.float32(-0.3), np.float32(2.0)
+    low, high = np.float32(-0.3), np.float32(1.1)
     assert new.min() == low and new.max() == high and out.unseen.mean() > 0.3  # the bounds are reached, not passed
     near = label(fitted, eps)
     assert np.abs(near.act - full.act).mean() < 0.2
     raw = predict(fitted.idm, eps, np.flatnonzero(~eps.labelled)).std
-    np.testing.assert_allclose(near.std[near.proxy], raw * fitted.calibration.scale * 1.15, rtol=1e-5)
+    np.testing.assert_allclose(near.std[near.proxy], raw * fitted.calibration.scale * 0.7, rtol=1e-5)
 
 
 def test_states_unlike_any_labelled_are_flagged():

@@ -1,0 +1,48 @@
+"""Every code block of docs/labels.md runs, in order, in one folder."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from systems import TINY
+
+from ssorl.cli import main
+from ssorl.idm import IDMS
+
+PAGE = Path(__file__).parents[2] / "docs" / "labels.md"
+
+
+def test_the_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(IDMS, "robust-quick", TINY)  # the same path through the code in less time
+    blocks = re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(), re.S)
+    assert {kind for kind, _ in blocks} == {"sh", "python"}
+    for kind, text in blocks:
+        if kind == "python":
+            exec(compile(text, PAGE.name, "exec"), {})
+            continue
+        for line in text.splitlines():
+            name, *args = shlex.split(line, comments=True)
+            assert name == "ssorl"
+            main(args)
+    assert (tmp_path / "report.png").exists() and (tmp_path / "report.json").exists()
+
+
+def test_the_page_names_what_the_report_has(tmp_path, pointmass):
+    from ssorl.data import apply, coupled
+    from ssorl.idm.fill import fill
+
+    eps = apply(coupled(pointmass[:40], 0.5, 100), pointmass[:40])
+    told = fill(eps, TINY, rounds=1).report
+    for key in set(told) - {"data", "model"}:
+        assert f"`{key}`" in PAGE.read_text(), key
+
+
+@pytest.mark.parametrize(
+    "flag", ["--union", "--idm", "--save-idm", "--self-train", "--report", "--members", "--preset"]
+)
+def test_the_page_names_every_flag(flag, capsys):
+    with pytest.raises(SystemExit):
+        main(["label", "--help"])
+    assert flag in capsys.readouterr().out and flag in PAGE.read_text()
