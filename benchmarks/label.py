@@ -39,7 +39,7 @@ def measure(name: str) -> dict:
     ones = np.ones(N_OBS, np.float32)
     record = np.zeros((config.members, 1)), np.zeros(config.members), np.array([0])
     idm = Idm(config, jax.tree.map(np.asarray, params), Standardiser(0 * ones, ones), ones, *record)
-    ready = Labeller(idm, meta, Taught(20, N_STEPS // 100, 0.0, 0.0), span(eps), None, None)
+    ready = Labeller(idm, meta, Taught(20, N_STEPS // 100, 0.0, 0.0, (1.0,) * N_ACT), span(eps), None, None)
     began = time.perf_counter()
     label(ready, eps[:60])
     compiled = time.perf_counter()

@@ -232,6 +232,7 @@ DAMAGE = {
     "negative size": lambda p: edit(p, lambda d: d.update(n_obs=-2)),
     "infinite range": lambda p: edit(p, lambda d: d["data"].update(act_low=[-1e400, 0])),
     "scale of nought": lambda p: edit(p, lambda d: d["calibration"].update(scale=0)),
+    "wrong variances": lambda p: edit(p, lambda d: d["taught"].update(variance=[1.0])),
     "wrong validation": lambda p: edit(p, lambda d: d["validation"].update(mse=[1.0])),
     "other shape": lambda p: put(p, params__mean__0__b=np.zeros((2, 5), np.float32)),
     "other type": lambda p: put(p, params__mean__0__b=np.zeros((2, 32), np.float64)),
@@ -321,6 +322,7 @@ def test_the_report_by_hand(full, ready, told):
     weighted = np.mean([b["rmse"] ** 2 for b in told["by_return"]])
     assert weighted == pytest.approx(np.mean(error**2), rel=1e-5)
     assert told["model"]["labelled_returns"] == [full.returns[:10].min(), full.returns[:10].max()]
+    assert told["model"]["labelled_variance"] == pytest.approx(full.act[:300].var(0), rel=1e-4)
     json.dumps(told, allow_nan=False)
 
 

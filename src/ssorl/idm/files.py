@@ -98,7 +98,7 @@ def load(path: Path | str) -> Labeller:
             raise ValueError("a deviation that is not positive")
         idm = Idm(config, params, scaler, arrays["diff_std"], curve, best_step, held)
         known = Span(arrays["known/low"], arrays["known/high"])
-        return Labeller(idm, meta, _taught(about), known, _validation(about, n_act), _calibration(about))
+        return Labeller(idm, meta, _taught(about, n_act), known, _validation(about, n_act), _calibration(about))
 
 
 @contextmanager
@@ -167,10 +167,13 @@ def _like(name: str, value: object, default: object) -> Any:
     return value
 
 
-def _taught(about: dict) -> Taught:
+def _taught(about: dict, n_act: int) -> Taught:
     found = about["taught"]
-    kinds = {"trajectories": int, "steps": int, "lowest": float, "highest": float}
-    return Taught(**{name: kind(found[name]) for name, kind in kinds.items()})
+    variance = tuple(float(x) for x in found["variance"])
+    if len(variance) != n_act:
+        raise ValueError(f"variances of {len(variance)} numbers for {n_act} actions")
+    lowest, highest = float(found["lowest"]), float(found["highest"])
+    return Taught(int(found["trajectories"]), int(found["steps"]), lowest, highest, variance)
 
 
 def _validation(about: dict, n_act: int) -> Validation | None:

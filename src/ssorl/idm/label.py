@@ -40,12 +40,13 @@ class Validation(NamedTuple):
 
 
 class Taught(NamedTuple):
-    """What a model was fitted to: the trajectories with a true action, the steps, and the span of their returns."""
+    """What a model was fitted to: trajectories with a true action, steps, and the span of the returns."""
 
     trajectories: int
     steps: int
     lowest: float
     highest: float
+    variance: tuple[float, ...]  # of the true actions in [-1, 1], by dimension: what guessing their mean is off by
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def labeller(idm: Idm, eps: Episodes) -> Labeller:
         validation = Validation(n, len(steps), (error**2).mean(0), worst_share(error))
         calibration = calibrate(error, out.std)
     returns = eps.returns[eps.labelled_share > 0]
-    taught = Taught(len(returns), int(eps.labelled.sum()), float(returns.min()), float(returns.max()))
+    variance = scale(eps.act[eps.labelled], eps.meta).var(0).tolist()
+    taught = Taught(len(returns), int(eps.labelled.sum()), float(returns.min()), float(returns.max()), tuple(variance))
     return Labeller(idm, eps.meta, taught, span(eps), validation, calibration)
 
 

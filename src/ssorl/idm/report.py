@@ -32,6 +32,7 @@ def report(eps: Episodes, labels: Labels, ready: Labeller, truth: np.ndarray | N
             "labelled_trajectories": ready.taught.trajectories,
             "labelled_steps": ready.taught.steps,
             "labelled_returns": [ready.taught.lowest, ready.taught.highest],
+            "labelled_variance": list(ready.taught.variance),
             "members": ready.idm.config.members,
             "updates": ready.idm.config.steps,
             "best_update": ready.idm.best_step.tolist(),
@@ -52,11 +53,12 @@ def report(eps: Episodes, labels: Labels, ready: Labeller, truth: np.ndarray | N
 def summary(told: dict) -> list[str]:
     """The report in a few sentences."""
     data, valid, cover, proxies, truth = (told[k] for k in ("data", "validation", "coverage", "proxies", "truth"))
-    some = f"{data['proxy_steps']:,} proxy actions in {data['trajectories_with_proxies']:,} trajectories"
+    some = f"{data['proxy_steps']:,} proxy actions in {_counted(data['trajectories_with_proxies'])}"
     lines = [f"{some}; {data['labelled_steps']:,} true actions as they were"]
+    guess = percent(float(np.mean(told["model"]["labelled_variance"])))
     if valid:
-        how = f"{valid['steps']:,} held-out steps of {valid['trajectories']:,} trajectories"
-        lines.append(f"off by {percent(valid['mse'])} of the action range on {how} (RMS)")
+        how = f"{valid['steps']:,} held-out steps of {_counted(valid['trajectories'])}"
+        lines.append(f"off by {percent(valid['mse'])} of the action range on {how} (RMS; a constant guess: {guess})")
     if truth:
         lines.append(
             f"off by {percent(truth['mse'])} on the proxies themselves, whose truth is known; the worst 5% of the "
@@ -72,6 +74,10 @@ def summary(told: dict) -> list[str]:
     if proxies["unseen_share"]:
         lines.append(f"{proxies['unseen_share']:.1%} of the proxies are for states or moves unlike any labelled one")
     return lines
+
+
+def _counted(n: int) -> str:
+    return f"{n:,} trajector{'y' if n == 1 else 'ies'}"
 
 
 def percent(mse: float) -> str:

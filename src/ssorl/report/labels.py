@@ -50,11 +50,13 @@ def _dimensions(axis, told: dict) -> None:
     """Error by action dimension, in percent of the action's range."""
     groups = []
     if told["validation"]:
-        groups.append(("held-out, measured", np.sqrt(told["validation"]["mse_by_dimension"]), HELD_OUT))
-    groups.append(("proxies, expected", np.array(told["proxies"]["std_by_dimension"]), EXPECTED))
+        groups.append(("held-out", np.sqrt(told["validation"]["mse_by_dimension"]), HELD_OUT))
+    groups.append(("proxies: expected", np.array(told["proxies"]["std_by_dimension"]), EXPECTED))
     if told["truth"]:
-        groups.append(("proxies, measured", np.sqrt(told["truth"]["mse_by_dimension"]), TRUE))
+        groups.append(("proxies: measured", np.sqrt(told["truth"]["mse_by_dimension"]), TRUE))
     _bars(axis, groups, [str(i) for i in range(len(groups[0][1]))], 50)
+    for i, variance in enumerate(told["model"]["labelled_variance"]):
+        axis.plot([i - 0.45, i + 0.45], [50 * np.sqrt(variance)] * 2, "k:", lw=1.5, label="a constant guess" * (i == 0))
     axis.set(xlabel="action dimension", ylabel="RMS error, % of the range")
 
 
@@ -69,7 +71,7 @@ def _coverage(axis, told: dict) -> None:
     if cover["scale"] != 1:
         groups.append((f"× {cover['scale']:.2f}", np.array(cover["after"]), HELD_OUT))
     if cover["truth"]:
-        groups.append(("proxies, measured", np.array(cover["truth"]), TRUE))
+        groups.append(("proxies: measured", np.array(cover["truth"]), TRUE))
     _bars(axis, groups, [f"{level:.0%} interval" for level in cover["levels"]], 100)
     for i, level in enumerate(cover["levels"]):
         axis.plot([i - 0.45, i + 0.45], [100 * level] * 2, color="black", lw=1.5, label="should be" * (i == 0))
@@ -98,10 +100,9 @@ def _worst(axis, told: dict) -> None:
     axis.set_yticks(
         range(len(rows)), [f"no. {row['trajectory']}, return {row['return']:.4g}" for row in rows], fontsize=9
     )
-    for i, (row, value) in enumerate(zip(rows, values, strict=True)):
+    for i, row in enumerate(rows):
         if row["unseen_share"] >= 0.005:
-            text = f"{row['unseen_share']:.0%} unseen "
-            axis.text(value, i, text, ha="right", va="center", fontsize=8, color="white")
+            axis.text(0, i, f" {row['unseen_share']:.0%} unseen", va="center", fontsize=8, color="white")
     mean = 50 * (np.sqrt(told["truth"]["mse"]) if known else told["proxies"]["std"])
     axis.axvline(mean, color="black", lw=1.5, ls="--", label="all proxies")
     what = "measured" if known else "expected"
