@@ -198,6 +198,7 @@ MISTAKES = {
     "fitted already": (["gaps.npz", "--out", "o.npz", "--idm", "idm", "--steps", "9"], "--steps"),
     "other robot": (["builtin/pointmass", "--quality", "50", "--out", "o.npz", "--idm", "idm"], "states of size 4"),
     "no steps": (["gaps.npz", "--out", "o.npz", "--steps", "0"], "--steps is 0"),
+    "negative seed": (["gaps.npz", "--out", "o.npz", "--seed", "-1"], "--seed is -1"),
     "no rounds": (["gaps.npz", "--out", "o.npz", "--self-train", "-1"], "--self-train is -1"),
     "a folder in the way": (["gaps.npz", "--out", "o.npz", "--save-idm", "some", "--force"], "no saved model"),
     "union of one": (["gaps.npz", "--out", "o.npz", "--union"], "--union joins two files"),

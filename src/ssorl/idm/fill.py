@@ -76,6 +76,8 @@ def fill(
     the model is self-trained. `truth` is used for the report alone. `progress(what, n, note)` hears of `n` updates or
     steps done.
     """
+    if seed < 0:
+        raise SsorlError(f"--seed is {seed}; give a whole number from 0 up")
     if eps.labelled.all():
         raise DataError(
             f"{eps.meta.source}: every step has an action already, so nothing is to be filled in; to measure labels "
