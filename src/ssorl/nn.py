@@ -61,7 +61,7 @@ def init_adam(params: Params) -> Adam:
     return Adam(zeros, zeros, jnp.zeros((), jnp.int32))
 
 
-def adam(params: Params, grad: Params, state: Adam, lr: float) -> tuple[Params, Adam]:
+def adam(params: Params, grad: Params, state: Adam, lr: float | jax.Array) -> tuple[Params, Adam]:
     """One step with the usual constants (0.9, 0.999, 1e-8)."""
     step = state.step + 1
     mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state.mean, grad)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -17,15 +17,20 @@ from ssorl.errors import DataError
 from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
 from ssorl.nn import Adam, Params, adam, init_adam
 
+BLOCK = 1024  # held-out steps looked at together
 MAX_VALIDATION = 20_000  # steps; more would not change which weights are best, only cost time
 
 
+Progress = Callable[[int, np.ndarray], None]
+Rows = jax.Array | np.ndarray
+
+
 class Pool(NamedTuple):
-    """Labelled steps on the device; only what lies before `n` counts, the rest is padding."""
+    """Labelled steps; only what lies before `n` counts, the rest is padding."""
 
     where: Windows  # [P]
-    act: jax.Array  # [P, A] in [-1, 1]
-    n: jax.Array  # scalar int32
+    act: Rows  # [P, A] in [-1, 1]
+    n: Rows | np.int32  # scalar int32
 
 
 class State(NamedTuple):
@@ -55,8 +60,8 @@ def windows(eps: Episodes, steps: np.ndarray) -> Windows:
     """Where the windows of these steps lie in `eps.obs`."""
     episode = eps.episode_of_step[steps]
     first = eps.start[episode] + episode
-    where = Windows(eps.obs_row[steps], first, first + eps.lengths[episode])
-    return Windows(*(np.asarray(x, np.int32) for x in where))  # type: ignore[arg-type]
+    where = eps.obs_row[steps], first, first + eps.lengths[episode]
+    return Windows(*(np.asarray(x, np.int32) for x in where))
 
 
 def hold_out(eps: Episodes, share: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,53 +86,129 @@ def hold_out(eps: Episodes, share: float, seed: int) -> tuple[np.ndarray, np.nda
     return steps[~inside], steps[inside], held
 
 
-def fit(
-    eps: Episodes, config: IdmConfig, seed: int = 0, progress: Callable[[int, np.ndarray], None] | None = None
-) -> Idm:
-    """Fit on the labelled steps of `eps`. `progress` hears of the updates done and the latest validation errors."""
+class Run(NamedTuple):
+    """One network's share of a program: where its data lies and the key it draws from."""
+
+    diff_std: jax.Array  # [O]
+    train: Pool
+    val: Pool
+    key: jax.Array
+
+
+def fit(eps: Episodes, config: IdmConfig, seed: int = 0, progress: Progress | None = None) -> Idm:
+    """Fit on the labelled steps of `eps`."""
+    return fit_many([(eps, seed)], config, progress)[0]
+
+
+def fit_many(
+    tasks: Sequence[tuple[Episodes, int]],
+    config: IdmConfig,
+    progress: Progress | None = None,
+    together: bool | None = None,
+) -> list[Idm]:
+    """Fit every task, a dataset with a seed, as `fit` would alone.
+
+    On an accelerator all members of all tasks train as one program; on a CPU, where that is slower, one after another
+    (`together` says otherwise).
+    Datasets that share their observations, as splits of one dataset do, share them on the device too. `progress` hears
+    of the updates done, summed over networks, and of the latest validation errors.
+    """
+    prepared = [_prepare(eps, config, seed) for eps, seed in tasks]
+    table, bases = _table(tasks, prepared)
+    runs = _stack([_runs(p, base, config) for p, base in zip(prepared, bases, strict=True)])
+    state, curve = _train(config, table, runs, progress, together)
+    best, best_step = jax.tree.map(np.asarray, state.best), np.asarray(state.best_step)
+    idms = []
+    for i, p in enumerate(prepared):
+        own = slice(i * config.members, (i + 1) * config.members)
+        params = jax.tree.map(lambda x, own=own: x[own], best)
+        idms.append(Idm(config, params, p.scaler, p.diff_std, curve[own], best_step[own], p.held))
+    return idms
+
+
+class Prepared(NamedTuple):
+    """A task, checked and split, still on the host."""
+
+    scaler: Standardiser
+    diff_std: np.ndarray  # [O]
+    train: Pool
+    val: Pool
+    held: np.ndarray
+    seed: int
+
+
+def _prepare(eps: Episodes, config: IdmConfig, seed: int) -> Prepared:
     train, val, held = hold_out(eps, config.validation, seed)
     if len(val) > MAX_VALIDATION:
         val = np.sort(np.random.default_rng(seed).choice(val, MAX_VALIDATION, replace=False))
     scaler = standardiser(eps)
-    obs = scaler(eps.obs)
-    diff = obs[eps.obs_row + 1] - obs[eps.obs_row]
+    diff = (eps.obs[eps.obs_row + 1] - eps.obs[eps.obs_row]) / scaler.std
     diff_std = np.maximum(diff.std(0), 1e-6)
     act = eps.scaled_actions()
-    pools = [pool(eps, act, steps) for steps in (train, val)]
-    table = jnp.asarray(obs), jnp.asarray(diff_std)
-    keys = jax.random.split(jax.random.key(seed), config.members)
-    state, curve = _run(config, table, *pools, keys, progress)
-    return Idm(
-        config,
-        jax.tree.map(np.asarray, state.best),
-        scaler,
-        diff_std,
-        curve,
-        np.asarray(state.best_step),
-        held,
-    )
+    return Prepared(scaler, diff_std, pool(eps, act, train), pool(eps, act, val), held, seed)
 
 
 def pool(eps: Episodes, act: np.ndarray, steps: np.ndarray) -> Pool:
-    """These labelled steps, on the device."""
-    return Pool(jax.tree.map(jnp.asarray, windows(eps, steps)), jnp.asarray(act[steps]), jnp.int32(len(steps)))
+    """These labelled steps."""
+    return Pool(windows(eps, steps), act[steps], np.int32(len(steps)))
 
 
-def _run(config: IdmConfig, table, train: Pool, val: Pool, keys: jax.Array, progress):
-    """All members through all updates: at once on an accelerator, one after another on a CPU."""
-    n_obs, n_act = table[0].shape[1], train.act.shape[1]
-    groups = [keys] if jax.default_backend() != "cpu" else [k[None] for k in keys]
-    states, curves, done = [], [], 0
-    for group in groups:
-        state = _begin(config, n_obs, n_act, group)
-        errors = []
+def _table(tasks: Sequence[tuple[Episodes, int]], prepared: Sequence[Prepared]) -> tuple[jax.Array, list[int]]:
+    """The standardised observations of all distinct datasets end to end, on the device, and where each task's begin."""
+    at: dict[int, int] = {}
+    parts, size = [], 0
+    for (eps, _), p in zip(tasks, prepared, strict=True):
+        if id(eps.obs) not in at:
+            at[id(eps.obs)] = size
+            parts.append(p.scaler(eps.obs))
+            size += len(eps.obs)
+    return jnp.asarray(np.concatenate(parts)), [at[id(eps.obs)] for eps, _ in tasks]
+
+
+def _runs(p: Prepared, base: int, config: IdmConfig) -> list[Run]:
+    """One run a member; all read the same pools."""
+    shift = lambda one: one._replace(where=Windows(*(x + np.int32(base) for x in one.where)))  # noqa: E731
+    keys = jax.random.split(jax.random.key(p.seed), config.members)
+    return [Run(p.diff_std, shift(p.train), shift(p.val), key) for key in keys]  # type: ignore[arg-type]
+
+
+def _stack(groups: list[list[Run]]) -> Run:
+    """All runs on a leading axis, their pools padded to one length. Padding is never drawn and never counted."""
+    runs = [run for group in groups for run in group]
+
+    def padded(pools: list[Pool]) -> Pool:
+        length = max(len(one.act) for one in pools)
+
+        def grow(x: np.ndarray) -> np.ndarray:
+            return np.concatenate([x, np.repeat(x[:1], length - len(x), axis=0)]) if x.ndim else x
+
+        return jax.tree.map(lambda *xs: jnp.asarray(np.stack([grow(np.asarray(x)) for x in xs])), *pools)
+
+    return Run(
+        jnp.asarray(np.stack([run.diff_std for run in runs])),
+        padded([run.train for run in runs]),
+        padded([run.val for run in runs]),
+        jnp.stack([run.key for run in runs]),
+    )
+
+
+def _train(
+    config: IdmConfig, table: jax.Array, runs: Run, progress: Progress | None, together: bool | None
+) -> tuple[State, np.ndarray]:
+    """All runs through all updates: at once on an accelerator, one after another on a CPU."""
+    n_obs, (n, _, n_act) = table.shape[1], runs.train.act.shape
+    together = jax.default_backend() != "cpu" if together is None else together
+    size = n if together else 1
+    states, curves = [], []
+    for first in range(0, n, size):
+        group = jax.tree.map(lambda x, first=first: x[first : first + size], runs)
+        state, errors = _begin(config, n_obs, n_act, group.key), []
         for at in range(0, config.steps, config.validate_every):
-            n = min(config.validate_every, config.steps - at)
-            state, error = _chunk(config, n, table, train, val, state, group, at)
+            done = min(config.validate_every, config.steps - at)
+            state, error = _chunk(config, done, table, group, state, at)
             errors.append(error)
-            done += n * len(group)
             if progress:
-                progress(n * len(group), np.asarray(error))
+                progress(done * size, np.asarray(error))
         states.append(state)
         curves.append(np.stack([np.asarray(e) for e in errors], axis=1))
     return jax.tree.map(lambda *x: jnp.concatenate(x), *states), np.concatenate(curves)
@@ -143,34 +224,45 @@ def _begin(config: IdmConfig, n_obs: int, n_act: int, keys: jax.Array) -> State:
 
 
 @partial(jax.jit, static_argnames=("config", "n"), donate_argnames=("state",))
-def _chunk(config: IdmConfig, n: int, table, train: Pool, val: Pool, state: State, keys: jax.Array, at: int):
+def _chunk(config: IdmConfig, n: int, table: jax.Array, runs: Run, state: State, at: int):
     """`n` updates from update `at` on, then a look at the validation error."""
 
-    def one(state: State, key: jax.Array):
+    def one(state: State, run: Run):
         def update(carry, i):
             params, opt = carry
-            k_batch, k_drop = jax.random.split(jax.random.fold_in(key, i))
-            chosen = jax.random.randint(k_batch, (config.batch,), 0, train.n)
-            where, act = jax.tree.map(lambda x: x[chosen], (train.where, train.act))
-            grad = jax.grad(lambda p: loss(config, forward(config, p, *table, where, k_drop), act))(params)
-            lr = config.lr
+            k_batch, k_drop = jax.random.split(jax.random.fold_in(run.key, i))
+            chosen = jax.random.randint(k_batch, (config.batch,), 0, run.train.n)
+            where, act = jax.tree.map(lambda x: x[chosen], (run.train.where, run.train.act))
+            grad = jax.grad(lambda p: loss(config, forward(config, p, table, run.diff_std, where, k_drop), act))(params)
+            lr = jnp.float32(config.lr)
             if config.schedule == "cosine":
                 lr = lr * 0.5 * (1 + jnp.cos(jnp.pi * i / config.steps))
             return adam(params, grad, opt, lr), None
 
         (params, opt), _ = jax.lax.scan(update, (state.params, state.opt), at + jnp.arange(n))
-        error = validation_error(config, params, table, val)
+        error = validation_error(config, params, (table, run.diff_std), run.val)
         better = error < state.best_error
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), params, state.best)
         step = jnp.where(better, at + n, state.best_step)
         return State(params, opt, best, jnp.minimum(error, state.best_error), step), error
 
-    return jax.vmap(one)(state, keys)
+    return jax.vmap(one)(state, runs)
 
 
-def validation_error(config: IdmConfig, params: Params, table, val: Pool) -> jax.Array:
+def validation_error(config: IdmConfig, params: Params, table: tuple[jax.Array, jax.Array], val: Pool) -> jax.Array:
     """Mean error over the held-out steps: what decides which weights are kept."""
-    out = forward(config, params, *table, val.where)
-    each = nll(out, val.act) if config.select == "nll" else (out.mean - val.act) ** 2
-    counts = jnp.arange(len(each)) < val.n
-    return jnp.where(counts, each.mean(-1), 0).sum() / val.n
+
+    def block(total, xs):
+        (where, act), counts = xs
+        out = forward(config, params, *table, where)
+        each = nll(out, act) if config.select == "nll" else (out.mean - act) ** 2
+        return total + jnp.where(counts, each.mean(-1), 0).sum(), None
+
+    def blocks(x):
+        x = jnp.pad(x, [(0, -len(x) % BLOCK)] + [(0, 0)] * (x.ndim - 1), mode="edge")
+        return x.reshape(-1, BLOCK, *x.shape[1:])
+
+    # Block by block in one order, so that blocks of padding add exactly nothing.
+    rows = jax.tree.map(blocks, (val.where, val.act))
+    counts = (jnp.arange(len(val.act) + -len(val.act) % BLOCK) < val.n).reshape(-1, BLOCK)
+    return jax.lax.scan(block, jnp.float32(0), (rows, counts))[0] / val.n

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ssorl.nn import Params, init_mlp, mlp
 
@@ -46,9 +47,9 @@ class IdmConfig:
 class Windows(NamedTuple):
     """Where the windows of some steps lie in the table of states."""
 
-    row: jax.Array  # [N] int32, the row of s_t
-    first: jax.Array  # [N] int32, the first row of its episode
-    last: jax.Array  # [N] int32, the last row of its episode
+    row: jax.Array | np.ndarray  # [N] int32, the row of s_t
+    first: jax.Array | np.ndarray  # [N] int32, the first row of its episode
+    last: jax.Array | np.ndarray  # [N] int32, the last row of its episode
 
 
 class Gaussian(NamedTuple):
