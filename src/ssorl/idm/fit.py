@@ -13,7 +13,7 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes
 from ssorl.data.stats import Standardiser, standardiser
-from ssorl.errors import DataError
+from ssorl.errors import DataError, SsorlError
 from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
 from ssorl.nn import Adam, Params, adam, init_adam
 
@@ -117,6 +117,10 @@ def fit_many(
     table, bases = _table(tasks, prepared)
     runs = _stack([_runs(p, base, config) for p, base in zip(prepared, bases, strict=True)])
     state, curve = _train(config, table, runs, progress, together)
+    if not np.isfinite(state.best_error).all():
+        raise SsorlError(
+            "the fit diverged: no validation error is a number; lower the learning rate or look at the data"
+        )
     best, best_step = jax.tree.map(np.asarray, state.best), np.asarray(state.best_step)
     idms = []
     for i, p in enumerate(prepared):
@@ -177,7 +181,8 @@ def _stack(groups: list[list[Run]]) -> Run:
     runs = [run for group in groups for run in group]
 
     def padded(pools: list[Pool]) -> Pool:
-        length = max(len(one.act) for one in pools)
+        # A power of two, so that pools of similar size, as self-training grows them, need no new compilation.
+        length = 1 << (max(len(one.act) for one in pools) - 1).bit_length()
 
         def grow(x: np.ndarray) -> np.ndarray:
             return np.concatenate([x, np.repeat(x[:1], length - len(x), axis=0)]) if x.ndim else x

@@ -1,0 +1,47 @@
+"""The command line, thin: parse, call, print. Everything heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from ssorl.cli.behaviour import Behaviour
+from ssorl.cli.data import Data
+from ssorl.cli.label import Label
+from ssorl.errors import SsorlError
+
+
+@dataclass(frozen=True)
+class Cli:
+    """Train control policies when most logged trajectories have no actions."""
+
+    command: (
+        Annotated[Data, tyro.conf.subcommand("data")]
+        | Annotated[Label, tyro.conf.subcommand("label")]
+        | Annotated[Behaviour, tyro.conf.subcommand("behaviour")]
+    )
+
+
+def main(args: list[str] | None = None) -> None:
+    """Entry point: 0 when all went well, 2 with one sentence when the user can mend it."""
+    try:
+        tyro.cli(
+            Cli, prog="ssorl", args=args, config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
+        ).command.run()
+    except SsorlError as err:
+        print(f"ssorl: {err}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader, `head` for one, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("ssorl: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
