@@ -66,3 +66,10 @@ def test_too_little_to_fit_is_told():
     act[0] = 0
     with pytest.raises(DataError, match="at least 2 are needed"):
         fit(eps.with_actions(act), CONFIG)
+
+
+def test_half_precision_is_near_and_keeps_the_output_layer(tasks):
+    eps, seed = tasks[0]
+    full, half = fit(eps, CONFIG, seed), fit(eps, replace(CONFIG, half=True), seed)
+    assert np.allclose(full.curve, half.curve, atol=0.05) and not np.array_equal(full.curve, half.curve)
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(half.params))

@@ -33,6 +33,7 @@ class IdmConfig:
     lr: float = 1e-4  # of Adam
     schedule: Literal["constant", "cosine"] = "constant"  # of the learning rate
     dropout: float = 0.1  # after each hidden layer
+    half: bool = False  # hidden layers in bfloat16: faster on an accelerator
     log_std: tuple[float, float] = (-5.0, 2.0)  # bounds of log σ, actions being in [-1, 1]
     validation: float = 0.1  # share of the labelled trajectories that choose the weights
     validate_every: int = 1000  # updates between looks at the validation error
@@ -97,14 +98,14 @@ def forward(
     """The Gaussians of some steps, [N, A]; dropout acts where a key is given."""
     x = features(config, obs, diff_std, where)
     keys = (None,) * 3 if key is None or not config.dropout else tuple(jax.random.split(key, 3))
-    mean = mlp(params["mean"], x, dropout=config.dropout, key=keys[0])
+    mean = mlp(params["mean"], x, dropout=config.dropout, key=keys[0], half=config.half)
     if config.affine:
         state, change = obs[where.row], (obs[where.row + 1] - obs[where.row]) / diff_std
-        lin = mlp(params["affine"], state, dropout=config.dropout, key=keys[2])
+        lin = mlp(params["affine"], state, dropout=config.dropout, key=keys[2], half=config.half)
         lin = lin.reshape(*mean.shape, -1)  # [N, A, O+1]
         mean = mean + jnp.einsum("nao,no->na", lin[..., :-1], change) + lin[..., -1]
     low, high = config.log_std
-    log_std = mlp(params["std"], x, dropout=config.dropout, key=keys[1])
+    log_std = mlp(params["std"], x, dropout=config.dropout, key=keys[1], half=config.half)
     # A smooth bound: the gradient never dies at the edges as it would under a clip.
     log_std = high - jax.nn.softplus(high - log_std)
     log_std = low + jax.nn.softplus(log_std - low)
