@@ -58,6 +58,18 @@ def test_convert_and_back(capsys, tmp_path, pointmass, name, to):
     assert not list(tmp_path.glob(".tmp-*"))
 
 
+def test_convert_takes_its_target_as_a_word_too(capsys, tmp_path, pointmass):
+    a, b, c = (str(tmp_path / n) for n in ("a.npz", "b.pkl", "c.hdf5"))
+    run(capsys, "convert", "builtin/pointmass", a)
+    run(capsys, "convert", a, b)
+    run(capsys, "convert", "--labelled", a, "--unlabelled", b, c)
+    assert len(load(c)) == 600 and load(c).labelled_share.tolist() == [1.0] * 300 + [0.0] * 300
+    for words in (["convert", a], ["convert", a, b, "--out", c]):
+        with pytest.raises(SystemExit):
+            run(capsys, *words)
+        assert "one place to write to" in capsys.readouterr().err
+
+
 def test_split_hides_and_the_plot_is_drawn(capsys, tmp_path):
     split, data, png = (str(tmp_path / n) for n in ("s.json", "d.npz", "p.png"))
     told = json.loads(

@@ -382,6 +382,8 @@ def test_minari_that_is_nowhere_is_refused_clearly(minari_home, monkeypatch):
     def offline(*_, **__):
         raise OSError("no network in this test")
 
+    monkeypatch.setenv("MINARI_REMOTE", "gcp://elsewhere")  # no look-up of the default host
+
     monkeypatch.setattr(minari, "download_dataset", offline)
     with pytest.raises(
         DataError, match=r"minari/D4RL/nothing-v9: is not on this machine.*no network.*minari list remote"
@@ -391,11 +393,28 @@ def test_minari_that_is_nowhere_is_refused_clearly(minari_home, monkeypatch):
         load("minari/not an id")
 
 
+def test_minari_offline_is_told_at_once(minari_home, monkeypatch):
+    import socket
+
+    import minari
+
+    def unknown(*_):
+        raise socket.gaierror("name not known")
+
+    monkeypatch.delenv("MINARI_REMOTE", raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(minari, "download_dataset", lambda *_, **__: pytest.fail("would retry for half a minute"))
+    with pytest.raises(DataError, match=r"is not on this machine.*name not known"):
+        load("minari/D4RL/nothing-v9")
+
+
 def test_minari_downloads_what_is_missing(minari_home, monkeypatch):
     import minari
 
     def served(name, *_, **__):
         save(make(), minari_home / name, "minari")
+
+    monkeypatch.setenv("MINARI_REMOTE", "gcp://elsewhere")  # no look-up of the default host
 
     monkeypatch.setattr(minari, "download_dataset", served)
     assert_same(load("minari/far-v0"), make())

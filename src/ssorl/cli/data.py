@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from ssorl.cli.shared import Flat, Format, Input, Json, Recipe, arg, print_json, tell
+from ssorl.cli.shared import Flat, Format, Input, Json, Recipe, Source, arg, print_json, tell
 from ssorl.errors import SsorlError
 
 
@@ -69,8 +69,14 @@ class DataShow:
 class DataConvert:
     """Write a dataset in another format (a pair becomes one file with missing actions)."""
 
-    input: Flat[Input]
-    out: Annotated[Path, arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")]
+    source: Flat[Source]
+    words: Annotated[
+        tyro.conf.Positional[tuple[str, ...]],
+        arg("[DATASET] [TARGET]", "what to read (not with --labelled), and where to write in place of --out"),
+    ] = ()
+    out: Annotated[
+        Path | None, arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")
+    ] = None
     to: Annotated[Format | None, arg("{npz,d4rl,minari,lerobot,pickle}", "the format, where the suffix says none")] = (
         None
     )
@@ -81,12 +87,14 @@ class DataConvert:
         """Load and save."""
         from ssorl.data import save
 
-        eps = self.input.load()
-        save(eps, self.out, self.to, self.force)
-        tell(
-            self.json,
-            {"out": str(self.out), "trajectories": len(eps), "steps": eps.n_steps, "notes": eps.meta.notes},
-        )
+        words = list(self.words)
+        dataset = None if self.source.labelled or not words else words.pop(0)
+        targets = [*words, *([self.out] if self.out else [])]
+        if len(targets) != 1:
+            raise SsorlError("name one place to write to: ssorl data convert DATASET TARGET, or --out TARGET")
+        out, eps = Path(targets[0]), Input(**vars(self.source), dataset=dataset).load()
+        save(eps, out, self.to, self.force)
+        tell(self.json, {"out": str(out), "trajectories": len(eps), "steps": eps.n_steps, "notes": eps.meta.notes})
 
 
 @dataclass(frozen=True)

@@ -24,18 +24,24 @@ def arg(metavar: str, text: str):
 
 
 @dataclass(frozen=True)
-class Input:
+class Source:
+    """Where the trajectories are, if not named by a word, and how to read them."""
+
+    labelled: Annotated[str | None, arg("FILE", "in place of DATASET: trajectories with actions")] = None
+    unlabelled: Annotated[str | None, arg("FILE", "and trajectories whose actions are absent or to be ignored")] = None
+    format: Annotated[Format | None, arg("{npz,d4rl,minari,lerobot,pickle}", "read as this format")] = None
+    size: Annotated[str | None, arg("N|full", "of a sim/ dataset, in steps (a tenth of D4RL's)")] = None
+    min_length: Annotated[int, arg("N", "leave out trajectories of fewer steps (0)")] = 0
+
+
+@dataclass(frozen=True)
+class Input(Source):
     """Where the trajectories are: a name (see `ssorl data list`) or a path, or a labelled and an unlabelled file."""
 
     dataset: Annotated[
         tyro.conf.Positional[str | None],
         arg("[DATASET]", "builtin/…, sim/…, d4rl/…, minari/…, or the path of a file or folder"),
     ] = None
-    labelled: Annotated[str | None, arg("FILE", "in place of DATASET: trajectories with actions")] = None
-    unlabelled: Annotated[str | None, arg("FILE", "and trajectories whose actions are absent or to be ignored")] = None
-    format: Annotated[Format | None, arg("{npz,d4rl,minari,lerobot,pickle}", "read as this format")] = None
-    size: Annotated[str | None, arg("N|full", "of a sim/ dataset, in steps (a tenth of D4RL's)")] = None
-    min_length: Annotated[int, arg("N", "leave out trajectories of fewer steps (0)")] = 0
 
     def load(self):
         """The trajectories."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -154,6 +155,8 @@ def _download(name: str) -> None:
     import minari
 
     try:
+        if os.environ.get("MINARI_REMOTE", "hf:").startswith("hf:"):
+            socket.getaddrinfo("huggingface.co", 443)  # its client would ask for half a minute before giving up
         minari.download_dataset(name)
     except Exception as err:  # Minari's remotes raise errors of many kinds; to the user they mean one thing
         reason = shown((str(err).strip().splitlines() or [type(err).__name__])[0])
