@@ -1,0 +1,26 @@
+"""Offline RL agents, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ssorl.agents.base import Agent
+from ssorl.agents.td3bc import TD3BC
+from ssorl.errors import SsorlError
+
+AGENTS: dict[str, type[Agent]] = {
+    "td3bc": TD3BC,
+}
+
+
+def make(name: str, preset: str = "paper", **settings: Any) -> Agent:
+    """The agent of that name with a preset and changes to it.
+
+    `paper` has the published settings; `quick` is lighter, for a CPU.
+    """
+    if name not in AGENTS:
+        raise SsorlError(f"no agent is called {name!r}; there are {', '.join(AGENTS)}")
+    kind = AGENTS[name]
+    if preset not in kind.PRESETS:
+        raise SsorlError(f"{name} has no preset {preset!r}; it has {', '.join(kind.PRESETS)}")
+    return kind(**{**kind.PRESETS[preset], **settings})

@@ -1,0 +1,113 @@
+"""What an agent is: pure functions of pytrees, and how it wants to see the data.
+
+An agent is a frozen dataclass of its hyperparameters, so that equal settings are equal (and hash alike) and a compiled
+program is found again by them. It holds no weights: those are in the state that goes in and comes out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+State = Any  # a pytree of arrays: weights, targets, optimiser moments
+Metrics = dict[str, jax.Array]  # name -> scalar
+
+
+class Table(NamedTuple):
+    """What all runs share, on the device once."""
+
+    obs: jax.Array  # [R, O] standardised; a step's s_{t+1} is the row after its s_t
+    row: jax.Array  # [S] int32, the row of s_t
+    rew: jax.Array  # [S], unscaled
+    cont: jax.Array  # [S], 0 where the task ended and 1 elsewhere, time limits included
+
+
+class Pool(NamedTuple):
+    """What one run has for itself: its actions and the steps it may learn from."""
+
+    act: jax.Array  # [S, A] in [-1, 1]; NaN where missing, and no such step is in the pool
+    steps: jax.Array  # [P] int32; only the first `n` count, the rest is padding
+    n: jax.Array  # scalar int32
+
+
+class Batch(NamedTuple):
+    """Transitions, [B, ...]."""
+
+    obs: jax.Array  # [B, O] standardised
+    act: jax.Array  # [B, A] in [-1, 1]
+    rew: jax.Array  # [B]
+    cont: jax.Array  # [B], 0 at true endings
+    next_obs: jax.Array  # [B, O]
+
+
+class View(Protocol):
+    """How batches are drawn from the tables."""
+
+    def draw(self, table: Table, pool: Pool, key: jax.Array) -> Any:
+        """One batch for one run."""
+        ...
+
+
+class Transitions(NamedTuple):
+    """Single transitions, uniform over the pool with replacement."""
+
+    batch: int
+
+    def draw(self, table: Table, pool: Pool, key: jax.Array) -> Batch:
+        """B transitions."""
+        step = pool.steps[jax.random.randint(key, (self.batch,), 0, pool.n)]
+        row = table.row[step]
+        return Batch(table.obs[row], pool.act[step], table.rew[step], table.cont[step], table.obs[row + 1])
+
+
+class Agent(Protocol):
+    """An offline RL algorithm with its settings. Adding one is one file and one line in `AGENTS`."""
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]]  # name -> settings that differ from the defaults; `paper` and `quick`
+
+    @property
+    def updates(self) -> int:
+        """Updates in a whole training."""
+        ...
+
+    @property
+    def period(self) -> int:
+        """Updates after which the kind of update repeats; see `update`."""
+        ...
+
+    @property
+    def view(self) -> View:
+        """How it wants its batches."""
+        ...
+
+    def init(self, key: jax.Array, n_obs: int, n_act: int) -> State:
+        """Fresh weights."""
+        ...
+
+    def update(self, state: State, batch: Any, key: jax.Array, phase: int = 0) -> tuple[State, Metrics]:
+        """One update.
+
+        `phase`, a plain number below `period`, is the update's number modulo `period`. It is known while compiling, so
+        that work done every other update costs nothing in between: a branch on a traced number would be computed on
+        both sides as soon as several runs are one program. Metrics may differ between phases.
+        """
+        ...
+
+    def act(self, state: State, carry: Any, obs: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
+        """Actions [..., A] in [-1, 1] for standardised obs[..., O], as an evaluation wants them.
+
+        `carry` is what the agent remembers of the episode, None before its first step.
+        """
+        ...
+
+
+def soft(target: Any, params: Any, tau: float) -> Any:
+    """`target` moved by the share `tau` towards `params`, leaf by leaf."""
+    return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
+
+
+def squared(x: jax.Array) -> jax.Array:
+    """Mean of the squares of all elements."""
+    return jnp.square(x).mean()
