@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ssorl.agents.base import Agent
+from ssorl.agents.bc import BC
+from ssorl.agents.iql import IQL
 from ssorl.agents.td3bc import TD3BC
 from ssorl.errors import SsorlError
 
 AGENTS: dict[str, type[Agent]] = {
+    "bc": BC,
+    "iql": IQL,
     "td3bc": TD3BC,
 }
 
