@@ -121,7 +121,7 @@ def test_resumed_training_equals_uninterrupted(tmp_path, capsys):
             np.testing.assert_array_equal(a[name], b[name], err_msg=name)
     curves = [(tmp_path / p / "curve.jsonl").read_text() for p in ("whole", "parts")]
     assert curves[0] == curves[1] and len(curves[0].splitlines()) == 8
-    assert "400 steps" in capsys.readouterr().out
+    assert "400 steps" in capsys.readouterr().err
     with pytest.raises(SsorlError, match="batch was 8"):
         train(replace(config(400), batch=16), tmp_path / "parts")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +19,7 @@ from ssorl.data.check import ANY, Wish
 from ssorl.data.episodes import Episodes, concat
 from ssorl.data.sources import npz
 from ssorl.errors import DataError
+from ssorl.report.progress import Progress as Bar
 
 SEED = 2  # of a few tried, the one whose small sets' means lie nearest to the full ones'
 VERSION = 1  # raise it when the bytes that come out change
@@ -154,8 +153,9 @@ def _file(env: str, level: str, n: int) -> Path:
     name = f"{env}-{level}".strip("-")
 
     def write(path: Path) -> None:
-        with _bar(f"making sim/{name}", n) as progress:
-            npz.save(make(env, level, n, progress=progress), path)
+        title = f"making sim/{name}"
+        with Bar({title: (n, "steps")}) as bar:
+            npz.save(make(env, level, n, progress=lambda k: bar(title, k)), path)
 
     return cached(f"sim/{name}-{n}-{_digest(env, level)}.npz", write)
 
@@ -181,36 +181,3 @@ def _parts(name: str) -> tuple[str, str]:
         return name, ""
     env, _, level = name.partition("-")
     return env, level
-
-
-@contextmanager
-def _bar(title: str, total: int) -> Iterator[Progress]:
-    """A progress bar with rate and time left on a terminal, two plain lines elsewhere."""
-    import sys
-    import time
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console, began = Console(stderr=True), time.perf_counter()
-    if not console.is_terminal:
-        print(f"{title} ({total:,} steps) …", file=sys.stderr)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]} steps/s"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=total, rate="")
-
-        def advance(n: int) -> None:
-            done = bar.tasks[0].completed + n
-            rate = f"{done / (time.perf_counter() - began):,.0f}"
-            bar.update(task, completed=done, total=max(total, done), rate=rate)
-
-        yield advance
-        made = int(bar.tasks[0].completed)
-    seconds = time.perf_counter() - began
-    print(f"{title}: {made:,} steps in {seconds:.1f} s ({made / seconds:,.0f} steps/s)", file=sys.stderr)

@@ -16,13 +16,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ssorl import envs
 from ssorl.behaviour import sac
 from ssorl.behaviour.policy import Policy, from_weights
 from ssorl.errors import SsorlError
+from ssorl.report.progress import Progress
 from ssorl.store import write_npz, write_text
 
 
@@ -319,35 +318,31 @@ def load_checkpoint(
 
 
 class Reporter:
-    """A progress bar on a terminal; lines at evaluations elsewhere."""
+    """Rate, time left and the returns of recent training episodes; a line of its own for each evaluation."""
 
     def __init__(self, config: TrainConfig, done: int):
-        self.config, self.console = config, Console()
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal)
-        self.task = self.bar.add_task(config.env, total=config.steps, completed=done)
-        self.mark = time.perf_counter(), done
+        self.config, self.done = config, done
+        self.progress = Progress({config.env: (config.steps, "steps")})
+        self.progress(config.env, done)
 
     def __enter__(self) -> "Reporter":
-        self.bar.start()
+        self.progress.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        self.progress.__exit__(None, None, None)
 
     def advance(self, step: int, loop: Loop) -> None:
-        """Move the bar; the mean return of recent training episodes stands beside it."""
-        if self.console.is_terminal and loop.iteration % 16 == 0:
+        """Count the steps since the last call."""
+        if loop.iteration % 16 == 0 or step >= self.config.steps:
             means = " ".join(f"{np.mean(r):.0f}" for r in loop.recent if r)
-            self.bar.update(self.task, completed=step, description=f"{self.config.env} {means}")
+            self.progress(self.config.env, step - self.done, f"training return {means}" if means else "")
+            self.done = step
 
     def evaluated(self, lines: list[dict[str, Any]]) -> None:
-        """One plain line for all seeds."""
-        step, now = lines[0]["step"], time.perf_counter()
-        rate = (step - self.mark[1]) / (now - self.mark[0])
-        self.mark = now, step
+        """One line for all seeds."""
         text = "  ".join(f"{x['eval']['mean']:.0f}±{x['eval']['std']:.0f}" for x in lines)
-        self.bar.console.print(f"{self.config.env} {step:>9,d} steps  {rate:,.0f}/s  return {text}", highlight=False)
+        self.progress.say(f"{self.config.env} after {lines[0]['step']:,} steps: return {text}")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -23,6 +23,7 @@ class Progress(AbstractContextManager):
         self.done = dict.fromkeys(totals, 0)
         self.began: dict[str, tuple[float, int]] = {}  # when a task was first heard of, and what was done by then
         self.said = time.monotonic()
+        self.ended: set[str] = set()
         self.bar = _bar() if self.stream.isatty() else None
         self.ids = {}
 
@@ -36,9 +37,17 @@ class Progress(AbstractContextManager):
             if what not in self.ids:
                 self.ids[what] = self.bar.add_task(what, total=total, line="")
             self.bar.update(self.ids[what], advance=n, line=self._line(what, now, note))
-        elif now - self.said >= EVERY or self.done[what] >= total:
+        elif now - self.said >= EVERY or (self.done[what] >= total and what not in self.ended):
             self.said = now
+            self.ended |= {what} if self.done[what] >= total else set()  # some overshoot: one last line all the same
             print(f"{what}: {self._line(what, now, note)}", file=self.stream, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the bar."""
+        if self.bar is not None:
+            self.bar.console.print(text, highlight=False)
+        else:
+            print(text, file=self.stream, flush=True)
 
     def _line(self, what: str, now: float, note: str) -> str:
         (total, unit), done, (since, before) = self.totals[what], self.done[what], self.began[what]
