@@ -1,0 +1,213 @@
+"""One update of each agent against NumPy in float64, with the gradients written out by hand.
+
+Weights and moments start away from zero and the learning rate is large, so that a wrong factor anywhere moves a weight
+by far more than the tolerance.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssorl.agents import make
+from ssorl.agents.base import Batch
+from ssorl.nn import Adam
+
+N_OBS, N_ACT, HIDDEN, B = 4, 2, (8, 7), 16
+LR, KEY = 0.03, 5
+SETTINGS = {"hidden": HIDDEN, "batch": B}
+
+
+# --- a second opinion, in NumPy ------------------------------------------------------------------------------
+
+
+def forward(net, x):
+    """Output [B, n] and what the backward pass needs: the input of each layer."""
+    inputs = []
+    for i, layer in enumerate(net):
+        inputs.append(x)
+        x = x @ layer["w"] + layer["b"]
+        if i < len(net) - 1:
+            x = np.maximum(x, 0)
+    return x, inputs
+
+
+def backward(net, inputs, d_out):
+    """Gradients of the weights and of the input, from that of the output."""
+    grads = [None] * len(net)
+    for i in reversed(range(len(net))):
+        grads[i] = {"w": inputs[i].T @ d_out, "b": d_out.sum(0)}
+        d_out = d_out @ net[i]["w"].T
+        if i:  # the input of every layer but the first came out of a ReLU
+            d_out = d_out * (inputs[i] > 0)
+    return grads, d_out
+
+
+def q_of(net, obs, act):
+    return forward(net, np.concatenate([obs, act], 1))[0][:, 0]
+
+
+def adam_step(params, grads, opt, lr):
+    """New weights and new moments, as [Kingma & Ba 2015, algorithm 1]."""
+    p, tree = jax.tree.flatten(params)
+    t = int(opt.step) + 1
+    m = [0.9 * a + 0.1 * g for a, g in zip(jax.tree.leaves(opt.mean), jax.tree.leaves(grads), strict=True)]
+    v = [0.999 * a + 0.001 * g**2 for a, g in zip(jax.tree.leaves(opt.square), jax.tree.leaves(grads), strict=True)]
+    new = [w - lr * (a / (1 - 0.9**t)) / (np.sqrt(b / (1 - 0.999**t)) + 1e-8) for w, a, b in zip(p, m, v, strict=True)]
+    return jax.tree.unflatten(tree, new), Adam(jax.tree.unflatten(tree, m), jax.tree.unflatten(tree, v), t)
+
+
+def fit_critics(critics, batch, target):
+    """Gradients of the squared errors of both critics, each a mean over the batch."""
+    grads, loss = [], 0.0
+    for net in critics:
+        out, inputs = forward(net, np.concatenate([batch.obs, batch.act], 1))
+        error = out[:, 0] - target
+        loss += (error**2).mean()
+        grads.append(backward(net, inputs, (2 * error / B)[:, None])[0])
+    return grads, loss
+
+
+def moved(target, params, tau):
+    return jax.tree.map(lambda t, p: (1 - tau) * t + tau * p, target, params)
+
+
+def numpy_bc(state, batch):
+    raw, inputs = forward(state.actor, batch.obs)
+    pi = np.tanh(raw)
+    d_raw = 2 * (pi - batch.act) / (B * N_ACT) * (1 - pi**2)
+    actor, opt = adam_step(state.actor, backward(state.actor, inputs, d_raw)[0], state.opt, LR)
+    return type(state)(actor, opt), {"actor_loss": ((pi - batch.act) ** 2).mean()}
+
+
+def numpy_td3bc(state, batch, normal, phase):
+    noise = np.clip(0.2 * normal, -0.5, 0.5)
+    next_act = np.clip(np.tanh(forward(state.target_actor, batch.next_obs)[0]) + noise, -1, 1)
+    lowest = np.min([q_of(c, batch.next_obs, next_act) for c in state.target_critics], axis=0)
+    target = batch.rew + 0.99 * batch.cont * lowest
+    grads, loss = fit_critics(state.critics, batch, target)
+    metrics = {"critic_loss": loss, "q": q_of(state.critics[0], batch.obs, batch.act).mean()}
+    critics, opt_critics = adam_step(state.critics, grads, state.opt_critics, LR)
+    state = state._replace(critics=critics, opt_critics=opt_critics)
+    if phase == 0:
+        return state, metrics
+
+    raw, inputs = forward(state.actor, batch.obs)
+    pi = np.tanh(raw)
+    q, q_inputs = forward(critics[0], np.concatenate([batch.obs, pi], 1))
+    lam = 2.5 / np.abs(q).mean()
+    _, d_input = backward(critics[0], q_inputs, np.full((B, 1), -lam / B))
+    d_pi = d_input[:, N_OBS:] + 2 * (pi - batch.act) / (B * N_ACT)
+    actor, opt_actor = adam_step(state.actor, backward(state.actor, inputs, d_pi * (1 - pi**2))[0], state.opt_actor, LR)
+    imitation = ((pi - batch.act) ** 2).mean()
+    metrics |= {"imitation": imitation, "actor_loss": imitation - lam * q.mean()}
+    targets = moved(state.target_actor, actor, 0.005), moved(state.target_critics, critics, 0.005)
+    return type(state)(actor, critics, *targets, opt_actor, opt_critics), metrics
+
+
+def numpy_iql(state, batch, updates):
+    q = np.min([q_of(c, batch.obs, batch.act) for c in state.target_critics], axis=0)
+    v, inputs = forward(state.value, batch.obs)
+    error = q - v[:, 0]
+    side = np.where(error > 0, 0.7, 0.3)
+    grads, _ = backward(state.value, inputs, (-2 * side * error / B)[:, None])
+    value, opt_value = adam_step(state.value, grads, state.opt_value, LR)
+    metrics = {"value_loss": (side * error**2).mean(), "v": v.mean()}
+
+    weight = np.minimum(np.exp(3 * (q - forward(value, batch.obs)[0][:, 0])), 100)
+    raw, inputs = forward(state.actor["mean"], batch.obs)
+    mean, var = np.tanh(raw), np.exp(2 * state.actor["log_std"])
+    off = batch.act - mean
+    density = (-0.5 * off**2 / var - 0.5 * np.log(2 * np.pi * var)).sum(1)
+    d_raw = -weight[:, None] / B * off / var * (1 - mean**2)
+    d_log_std = -(weight[:, None] * (off**2 / var - 1)).mean(0)
+    grads = {"mean": backward(state.actor["mean"], inputs, d_raw)[0], "log_std": d_log_std}
+    lr = LR * 0.5 * (1 + np.cos(np.pi * int(state.opt_actor.step) / updates))
+    actor, opt_actor = adam_step(state.actor, grads, state.opt_actor, lr)
+    metrics |= {"actor_loss": -(weight * density).mean(), "weight": weight.mean()}
+
+    target = batch.rew + 0.99 * batch.cont * forward(value, batch.next_obs)[0][:, 0]
+    grads, loss = fit_critics(state.critics, batch, target)
+    metrics |= {"critic_loss": loss, "q": q_of(state.critics[0], batch.obs, batch.act).mean()}
+    critics, opt_critics = adam_step(state.critics, grads, state.opt_critics, LR)
+    targets = moved(state.target_critics, critics, 0.005)
+    return type(state)(actor, value, critics, targets, opt_actor, opt_value, opt_critics), metrics
+
+
+# --- the comparison ------------------------------------------------------------------------------------------
+
+
+def fixed(agent):
+    """A state whose every number is drawn by NumPy, with moments as after ten steps, and a batch."""
+    rng = np.random.default_rng(3)
+
+    def normal(shape, size):
+        return (size * rng.standard_normal(shape)).astype(np.float32).astype(np.float64)
+
+    shapes = jax.eval_shape(lambda: agent.init(jax.random.key(0), N_OBS, N_ACT))
+
+    def fill(part):
+        if isinstance(part, Adam):
+            mean = jax.tree.map(lambda x: normal(x.shape, 0.1), part.mean)
+            square = jax.tree.map(lambda x: np.abs(normal(x.shape, 0.1)) + 0.01, part.square)
+            return Adam(mean, square, 10)
+        return jax.tree.map(lambda x: normal(x.shape, 0.4), part)
+
+    state = type(shapes)(*(fill(part) for part in shapes))
+    cont = np.ones(B)
+    cont[::5] = 0
+    act = np.tanh(normal((B, N_ACT), 1))
+    batch = Batch(normal((B, N_OBS), 1), act, normal(B, 1), cont, normal((B, N_OBS), 1))
+    return state, batch
+
+
+def on_device(tree):
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.int32 if isinstance(x, int) else jnp.float32), tree)
+
+
+def check(agent, state, batch, reference, phase=0):
+    update = jax.jit(agent.update, static_argnames="phase")
+    got, metrics = update(on_device(state), on_device(batch), jax.random.key(KEY), phase=phase)
+    want, numbers = reference
+    assert sorted(metrics) == sorted(numbers)
+    for name, number in numbers.items():
+        np.testing.assert_allclose(metrics[name], number, rtol=1e-5, atol=1e-5, err_msg=name)
+    assert jax.tree.structure(got) == jax.tree.structure(want)
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5, err_msg=jax.tree_util.keystr(path))
+
+
+def test_bc():
+    agent = make("bc", lr=LR, **SETTINGS)
+    state, batch = fixed(agent)
+    check(agent, state, batch, numpy_bc(state, batch))
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_td3bc(phase):
+    agent = make("td3bc", actor_lr=LR, critic_lr=LR, **SETTINGS)
+    state, batch = fixed(agent)
+    normal = np.asarray(jax.random.normal(jax.random.key(KEY), (B, N_ACT)), np.float64)
+    check(agent, state, batch, numpy_td3bc(state, batch, normal, phase), phase)
+
+
+def test_iql():
+    agent = make("iql", lr=LR, updates=40, **SETTINGS)
+    state, batch = fixed(agent)
+    check(agent, state, batch, numpy_iql(state, batch, 40))
+
+
+@pytest.mark.parametrize("d", [0, 1])
+def test_the_second_opinion_agrees_with_finite_differences(d):
+    """The backward pass above, checked against the definition of a derivative."""
+    rng = np.random.default_rng(0)
+    net = [{"w": rng.standard_normal(s), "b": rng.standard_normal(s[1])} for s in ((3, 5), (5, 4), (4, 2))]
+    x, out_weight, h = rng.standard_normal((6, 3)), rng.standard_normal((6, 2)), 1e-6
+    grads, d_x = backward(net, forward(net, x)[1], out_weight)
+    for values, slope in ((net[d]["w"], grads[d]["w"]), (net[d]["b"], grads[d]["b"]), (x, d_x)):
+        ends = []
+        for sign in (1, -2):
+            values.flat[2] += sign * h
+            ends.append((forward(net, x)[0] * out_weight).sum())
+        values.flat[2] += h
+        np.testing.assert_allclose((ends[0] - ends[1]) / (2 * h), slope.flat[2], rtol=1e-5, atol=1e-7)
