@@ -1,13 +1,14 @@
 """What each part of the robust IDM is worth: action MSE on the unlabelled trajectories, variant by variant.
 
     python benchmarks/idm_ablation.py            # small networks, a CPU; about 20 minutes. Goes on where it stopped.
-    python benchmarks/idm_ablation.py --table    # only print the table of what is stored
+    python benchmarks/idm_ablation.py --table    # only write docs/idm.md's table from what is stored
 
 Cells are appended to results/idm-ablation.jsonl with all that made them.
 """
 
 import json
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -102,6 +103,9 @@ def main() -> None:
                 with STORE.open("a") as file:
                     file.write(json.dumps(row) + "\n")
     print(table())
+    page = Path(__file__).parents[1] / "docs" / "idm.md"
+    mark = r"(<!-- generated: ablation -->\n).*?(<!-- end -->)"
+    page.write_text(re.sub(mark, lambda m: m[1] + table() + "\n" + m[2], page.read_text(), flags=re.S))
 
 
 if __name__ == "__main__":
