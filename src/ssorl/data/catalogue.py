@@ -17,9 +17,9 @@ def catalogue() -> list[dict]:
     for name in builtin.names():
         told = profile(builtin.load_id(name))
         known = {k: told[k] for k in ("steps", "trajectories", "normalised_return")}
-        rows.append({"name": f"builtin/{name}", "where": "made on use", **known})
+        rows.append({"name": f"builtin/{name}", "where": "made here", **known})
     for name in datasets.names():
-        rows.append({"name": f"sim/{name}", "where": "made on use", **(datasets.known(name) or {})})
+        rows.append({"name": f"sim/{name}", "where": "made here", **(datasets.known(name) or {})})
     for name, file in download.FILES.items():
         there = (download.folder() / Path(file).name).is_file()
         rows.append({"name": f"d4rl/{name}", "where": "here" if there else "download"})
