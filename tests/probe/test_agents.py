@@ -1,0 +1,100 @@
+"""Problems so small that the answer is known."""
+
+import jax
+import numpy as np
+import pytest
+
+from ssorl.agents import iql, make, td3bc
+from ssorl.agents.base import Batch
+from ssorl.data.episodes import Episodes, Meta
+from ssorl.train import Run, train
+
+SMALL = {"hidden": (32, 32), "batch": 64, "updates": 1000, "tau": 0.05, "gamma": 0.5}
+FAST = {
+    "td3bc": make("td3bc", critic_lr=3e-3, actor_lr=3e-3, **SMALL),
+    "iql": make("iql", lr=3e-3, **SMALL),
+}
+Q = {"td3bc": td3bc.q_value, "iql": iql.q_value}
+
+
+def episodes(obs, act, rew, terminated, length):
+    """Trajectories of one length; obs [E, T+1, O], act [E, T, A], rew [E, T]; the last step is an ending or a limit."""
+    n = len(obs)
+    ended = np.zeros((n, length), bool)
+    ended[:, -1] = terminated
+    flat = [np.reshape(x, (-1, x.shape[-1])).astype(np.float32) for x in (obs, act)]
+    start = np.arange(n + 1) * length
+    return Episodes(
+        *flat, rew.reshape(-1).astype(np.float32), ended.reshape(-1), start, Meta(act_low=(-1,), act_high=(1,))
+    )
+
+
+def bandit(reward, n=400):
+    act = np.random.default_rng(0).uniform(-1, 1, (n, 1, 1))
+    return episodes(np.zeros((n, 2, 1)), act, reward(act[..., 0]), True, 1)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_one_step_bandit_q_is_the_reward(name):
+    eps = bandit(lambda a: 1 - (a - 0.5) ** 2)
+    state = train(FAST[name], Run(eps)).state
+    act = np.linspace(-0.9, 0.9, 7)[:, None]
+    q = Q[name](state.critics[0], np.zeros((7, 1)), act)
+    np.testing.assert_allclose(q, 1 - (act[:, 0] - 0.5) ** 2, atol=0.1)
+
+
+def test_td3bc_bandit_policy_balances_value_and_data():
+    """Where lambda Q'(pi) = 2 (pi - mean a): pi = lambda / 2 / (lambda + 1), lambda = 2.5 / Q(pi), so pi = 0.359."""
+    eps = bandit(lambda a: 1 - (a - 0.5) ** 2)
+    agent = FAST["td3bc"]
+    act, _ = agent.act(train(agent, Run(eps)).state, None, np.zeros((1, 1)), jax.random.key(0))
+    np.testing.assert_allclose(act, 0.359, atol=0.1)
+
+
+def test_iql_bandit_value_is_the_expectile():
+    """The 0.7-expectile m of a fair coin, whichever side the action chose: 0.7 (1 - m) = 0.3 m, so m = 0.7."""
+    eps = bandit(lambda a: (a > 0).astype(float))
+    state = train(FAST["iql"], Run(eps)).state
+    np.testing.assert_allclose(iql.v_value(state.value, np.zeros((1, 1))), 0.7, atol=0.06)
+    act, _ = FAST["iql"].act(state, None, np.zeros((1, 1)), jax.random.key(0))
+    assert act[0, 0] > 0.3  # exp(3 (Q - V)) makes a right action worth 20 wrong ones
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_two_state_chain(name):
+    """Rewards 1 then 4, then the end: Q = 4 in the second state and 1 + 4 gamma in the first, whatever the action."""
+    n = 200
+    obs = np.tile(np.array([-1.0, 1.0, 0.0])[None, :, None], (n, 1, 1))
+    act = np.random.default_rng(1).uniform(-1, 1, (n, 2, 1))
+    eps = episodes(obs, act, np.tile([1.0, 4.0], (n, 1)), True, 2)
+    done = train(FAST[name], Run(eps))
+    q = Q[name](done.state.critics[1], done.scaler(np.array([[-1.0], [1.0]], np.float32)), np.zeros((2, 1)))
+    np.testing.assert_allclose(q, [3.0, 4.0], atol=0.1)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_time_limit_is_not_an_ending(name):
+    """Reward 1 for ever, cut off after one step: Q = 1 / (1 - gamma) = 2, and 1 only if the task truly ended."""
+    act = np.random.default_rng(1).uniform(-1, 1, (400, 1, 1))
+    for terminated, value in ((False, 2.0), (True, 1.0)):
+        eps = episodes(np.zeros((400, 2, 1)), act, np.ones((400, 1)), terminated, 1)
+        state = train(FAST[name], Run(eps)).state
+        np.testing.assert_allclose(Q[name](state.critics[0], np.zeros((1, 1)), np.zeros((1, 1))), value, atol=0.1)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e-6])
+def test_td3bc_without_alpha_is_bc(alpha):
+    settings = {"hidden": (16, 16), "batch": 32}
+    bc, td3 = make("bc", lr=1e-3, **settings), make("td3bc", alpha=alpha, actor_lr=1e-3, policy_every=1, **settings)
+    rng = np.random.default_rng(0)
+    normal = rng.standard_normal((3, 32, 4)).astype(np.float32)
+    batch = Batch(normal[0], np.tanh(normal[1, :, :2]), normal[1, :, 3], np.ones(32, np.float32), normal[2])
+    key = jax.random.key(0)
+    one = bc.init(key, 4, 2)
+    two = td3.init(key, 4, 2)._replace(actor=one.actor, target_actor=one.actor)
+    update_bc, update_td3 = jax.jit(bc.update), jax.jit(td3.update)
+    for i in range(20):
+        k = jax.random.fold_in(key, i)
+        one, two = update_bc(one, batch, k)[0], update_td3(two, batch, k)[0]
+    for a, b in zip(jax.tree.leaves(one.actor), jax.tree.leaves(two.actor), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 if alpha == 0 else 1e-3)
