@@ -26,6 +26,15 @@ def test_help_is_quick():
     assert "data" in out and best < 0.5
 
 
+def test_version_and_a_reader_that_stops_reading():
+    from importlib.metadata import version
+
+    ssorl = Path(sys.executable).with_name("ssorl")
+    assert subprocess.run([ssorl, "--version"], capture_output=True, text=True).stdout == f"ssorl {version('ssorl')}\n"
+    piped = subprocess.run(f"{ssorl} data list | head -1", shell=True, capture_output=True, text=True)
+    assert piped.stdout.startswith("name") and "Traceback" not in piped.stderr
+
+
 def test_show_tells_the_documented_fields(capsys):
     told = json.loads(run(capsys, "show", "builtin/pointmass", "--json"))
     assert told["trajectories"] == 300 and told["labelled_share"] == 1.0

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from ssorl import __version__
 from ssorl.cli.behaviour import Behaviour
 from ssorl.cli.data import Data
 from ssorl.cli.label import Label
@@ -28,6 +29,9 @@ class Cli:
 
 def main(args: list[str] | None = None) -> None:
     """Entry point: 0 when all went well, 2 with one sentence when the user can mend it."""
+    if (sys.argv[1:] if args is None else args) == ["--version"]:
+        print(f"ssorl {__version__}")
+        return
     try:
         tyro.cli(
             Cli, prog="ssorl", args=args, config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
