@@ -1,0 +1,170 @@
+"""What every agent must do, whatever it is; an agent joins by its line in AGENTS."""
+
+from dataclasses import fields, replace
+
+import jax
+import numpy as np
+import pytest
+from conftest import make_episodes
+
+from ssorl.agents import AGENTS, make
+from ssorl.errors import SsorlError
+from ssorl.train import Run, train, train_many
+
+N_OBS, N_ACT = 3, 2
+
+
+def small(name, **settings):
+    """The agent with tiny layers and a fast optimiser."""
+    agent = make(name, "quick", **{"hidden": (16, 16), "batch": 32, "updates": 40, **settings})
+    rates = [f.name for f in fields(agent) if f.name == "lr" or f.name.endswith("_lr")]
+    return replace(agent, **dict.fromkeys(rates, 3e-3))
+
+
+def equal(a, b, atol=None):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        if atol is None:
+            np.testing.assert_array_equal(x, y)
+        else:
+            np.testing.assert_allclose(x, y, atol=atol, rtol=atol)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Three runs that differ in seed, labels and steps: all, some and few."""
+    eps = make_episodes([30, 20, 14])
+    few = eps.act.copy()
+    few[10:] = np.nan
+    proxy = eps.with_actions(np.clip(eps.act + 0.1, -1, 1))
+    return [Run(eps, 0), Run(eps.with_actions(few), 1), Run(proxy, 2, np.arange(5, 50))]
+
+
+@pytest.fixture(scope="module", params=AGENTS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trained(name, runs):
+    return train_many(small(name), runs, every=20)
+
+
+def test_presets(name):
+    assert {"paper", "quick"} <= set(AGENTS[name].PRESETS)
+    for preset in AGENTS[name].PRESETS:
+        agent = make(name, preset)
+        assert agent.updates % agent.period == 0
+        assert agent == make(name, preset) and hash(agent) == hash(make(name, preset))  # one compiled program
+    assert make(name) == AGENTS[name]()
+    with pytest.raises(SsorlError, match="has no preset 'slow'; it has paper, quick"):
+        make(name, "slow")
+
+
+def test_unknown_agent():
+    with pytest.raises(SsorlError, match="no agent is called 'dreamer'; there are bc"):
+        make("dreamer")
+
+
+def test_td3bc_has_the_settings_of_the_paper():
+    got = make("td3bc")
+    assert got == AGENTS["td3bc"](  # type: ignore[call-arg]
+        gamma=0.99,
+        tau=0.005,
+        noise=0.2,
+        noise_clip=0.5,
+        policy_every=2,
+        critic_lr=3e-4,
+        actor_lr=3e-4,
+        hidden=(256, 256),
+        alpha=2.5,
+        batch=5120,
+        updates=200_000,
+    )
+
+
+def test_update_keeps_shapes(name, trained, runs):
+    """At full size too, and without computing anything."""
+    from ssorl.train import _pool, _steps, _table
+
+    run = runs[0]
+    table, pool = _table(run.eps, trained[0].scaler), _pool(run, _steps(run, 0), 64)
+    key = jax.random.key(0)
+    for agent in (small(name), make(name)):
+        state = jax.eval_shape(lambda agent=agent: agent.init(key, N_OBS, N_ACT))
+        for phase in range(agent.period):
+
+            def step(state, agent=agent, phase=phase):
+                return agent.update(state, agent.view.draw(table, pool, key), key, phase)
+
+            after, metrics = jax.eval_shape(step, state)
+            describe = lambda x: (x.shape, x.dtype)  # noqa: E731
+            assert jax.tree.map(describe, after) == jax.tree.map(describe, state)
+            assert metrics and all(m.shape == () for m in metrics.values())
+
+
+def test_act(name, trained):
+    agent, key = small(name), jax.random.key(0)
+    obs = 10 * np.random.default_rng(0).standard_normal((5, N_OBS)).astype(np.float32)
+    act, _ = agent.act(trained[0].state, None, obs, key)
+    assert act.shape == (5, N_ACT) and np.abs(act).max() <= 1
+    again, _ = agent.act(trained[0].state, None, obs, key)
+    np.testing.assert_array_equal(act, again)
+    alone, _ = agent.act(trained[0].state, None, obs[2], key)
+    np.testing.assert_allclose(alone, act[2], atol=1e-4)
+
+
+def test_curves_are_numbers(trained):
+    """Also where most actions of the table are NaN: they are never drawn."""
+    for run in trained:
+        assert run.curve and all(c.shape == (2,) and np.isfinite(c).all() for c in run.curve.values())
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(run.state))
+
+
+def test_one_after_another_is_alone_to_the_bit(name, runs, trained):
+    """Whatever the padding of the pool, which alone has another length."""
+    got = train(small(name), runs[1], every=20)
+    equal(got.state, trained[1].state)
+    equal(got.curve, trained[1].curve)
+
+
+def test_together_is_alone(name, runs, trained):
+    for got, want in zip(train_many(small(name), runs, every=20, together=True), trained, strict=True):
+        equal(got.state, want.state, 1e-4)
+        equal(got.curve, want.curve, 1e-4)
+
+
+def test_seeds_and_labels_matter(trained):
+    first = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(run.state)]) for run in trained]
+    assert not np.allclose(first[0], first[1]) and not np.allclose(first[0], first[2])
+
+
+def test_no_retrace(name, runs, trained, monkeypatch):
+    """Other seeds, labels and steps of a like number are the same program."""
+    calls = []
+    monkeypatch.setattr(AGENTS[name], "update", lambda *args: calls.append(args))
+    train(small(name), Run(runs[0].eps, 7, np.arange(3, 60)), every=20)
+    assert not calls
+
+
+def test_it_learns(name):
+    """Noisy actions of an expert, rewarded for being near his: the policy comes close to him."""
+    eps = make_episodes([40] * 10)
+    rng = np.random.default_rng(0)
+    expert = np.tanh(eps.obs[eps.obs_row] @ rng.standard_normal((N_OBS, N_ACT)).astype(np.float32))
+    act = np.clip(expert + 0.2 * rng.standard_normal(expert.shape), -1, 1).astype(np.float32)
+    eps = replace(eps, act=act, rew=1 - np.square(act - expert).mean(1), terminated=np.ones(400, bool))
+    agent, errors = small(name, updates=1000), []
+
+    def look(look):
+        own = jax.tree.map(lambda x: x[0], look.state)
+        obs = (eps.obs - eps.obs.mean(0)) / eps.obs.std(0)
+        got, _ = agent.act(own, None, obs[eps.obs_row], jax.random.key(0))
+        errors.append(float(np.square(got - expert).mean()))
+
+    start = agent.init(jax.random.key(0), N_OBS, N_ACT)
+    before = float(np.square(agent.act(start, None, eps.obs[eps.obs_row], jax.random.key(0))[0] - expert).mean())
+    done = train(agent, Run(eps), every=500, callback=look)
+    assert errors[-1] < 0.15 * before
+    losses = [c for metric, c in done.curve.items() if metric.endswith("loss") or metric == "imitation"]
+    assert any(c[-1] < c[0] for c in losses)

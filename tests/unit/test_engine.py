@@ -1,0 +1,120 @@
+"""The engine's promises that no agent can change."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import make_episodes
+
+from ssorl.agents import make
+from ssorl.agents.base import Transitions
+from ssorl.errors import DataError, SsorlError
+from ssorl.train import Run, _chunks, _pool, _steps, _table, train, train_many
+
+AGENT = make("bc", hidden=(4,), batch=8, updates=12)
+
+
+@pytest.fixture(scope="module")
+def eps():
+    return make_episodes([5, 4, 6])
+
+
+def test_transitions_are_those_of_the_trajectories(eps):
+    """Each drawn row is a step of the pool with its own next state, action, reward and ending."""
+    act = eps.act.copy()
+    act[7] = np.nan
+    run = Run(eps.with_actions(act))
+    identity = replace_scaler(eps)
+    pool = _pool(run, _steps(run, 0), 32)
+    batch = Transitions(500).draw(_table(eps, identity), pool, jax.random.key(1))
+    seen = set()
+    for obs, a, rew, cont, nxt in zip(*map(np.asarray, batch), strict=True):
+        step = int(np.flatnonzero(eps.rew == rew)[0])
+        seen.add(step)
+        row = eps.obs_row[step]
+        np.testing.assert_array_equal(obs, eps.obs[row])
+        np.testing.assert_array_equal(nxt, eps.obs[row + 1])
+        np.testing.assert_allclose(a, eps.scaled_actions()[step], rtol=1e-6)
+        assert cont == 1 - eps.terminated[step]
+    assert seen == set(range(15)) - {7}
+
+
+def replace_scaler(eps):
+    from ssorl.data.stats import Standardiser
+
+    return Standardiser(np.zeros(eps.n_obs, np.float32), np.ones(eps.n_obs, np.float32))
+
+
+def test_looks_and_progress(eps):
+    looks, heard = [], []
+    runs = [Run(eps, 0), Run(eps, 1)]
+    done = train_many(AGENT, runs, every=4, callback=looks.append, progress=lambda n, note: heard.append(n))
+    assert [(look.at, list(look.runs)) for look in looks] == [(n, [i]) for i in (0, 1) for n in (4, 8, 12)]
+    assert sum(heard) == 24
+    assert done[1].curve["actor_loss"].shape == (3,)
+    looks.clear()
+    train_many(AGENT, runs, every=12, callback=looks.append, together=True)
+    assert [(look.at, list(look.runs)) for look in looks] == [(12, [0, 1])]
+    assert looks[0].metrics["actor_loss"].shape == (2,)
+
+
+def test_looking_changes_nothing(eps):
+    one, two = train(AGENT, Run(eps), every=4), train(AGENT, Run(eps), every=12)
+    for a, b in zip(jax.tree.leaves(one.state), jax.tree.leaves(two.state), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_allclose(one.curve["actor_loss"].mean(), two.curve["actor_loss"][0], rtol=1e-5)
+
+
+def test_chunks():
+    agent = make("td3bc", updates=2200)
+    assert list(_chunks(agent, 1200)) == [
+        (0, 500, False),
+        (500, 500, False),
+        (1000, 200, True),
+        (1200, 500, False),
+        (1700, 500, True),
+    ]
+
+
+def test_nothing_to_do():
+    assert train_many(AGENT, []) == []
+
+
+def test_a_missing_action_never_trains(eps):
+    act = eps.act.copy()
+    act[6:8, 1] = np.nan
+    with pytest.raises(DataError, match=r"run 0 .*: 2 of the 15 steps .* first step 1 of trajectory 1; label them"):
+        train(AGENT, Run(eps.with_actions(act), 0, np.arange(15)))
+
+
+def test_no_steps(eps):
+    with pytest.raises(DataError, match=r"run 1 .* has no step to learn from"):
+        train_many(AGENT, [Run(eps), Run(eps.with_actions(np.full_like(eps.act, np.nan)))])
+
+
+@pytest.mark.parametrize("step", [-1, 15])
+def test_steps_that_do_not_exist(eps, step):
+    with pytest.raises(DataError, match=f"there is no step {step}; steps go from 0 to 14"):
+        train(AGENT, Run(eps, 0, np.array([3, step])))
+
+
+def test_other_trajectories(eps):
+    with pytest.raises(DataError, match=r"run 1 .* `rew` differ; train them in two calls"):
+        train_many(AGENT, [Run(eps), Run(replace(eps, rew=eps.rew + 1))])
+
+
+def test_counts_follow_the_period(eps):
+    agent = make("td3bc", updates=10)
+    with pytest.raises(SsorlError, match="every is 5 and must be a positive multiple of 2"):
+        train(agent, Run(eps), every=5)
+    with pytest.raises(SsorlError, match="updates is 0"):
+        train(make("bc", updates=0), Run(eps))
+
+
+def test_what_is_shared_is_on_the_device_once(eps):
+    """An action table and a pool a run; observations and rewards are not repeated."""
+    table = _table(eps, replace_scaler(eps))
+    assert table.obs.shape == eps.obs.shape and table.rew.shape == (15,)
+    assert all(x.dtype in (jnp.float32, jnp.int32) for x in table)
