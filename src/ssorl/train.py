@@ -42,7 +42,7 @@ class Look(NamedTuple):
 class Trained(NamedTuple):
     """The end of one run."""
 
-    state: State
+    state: State  # on the host
     scaler: Standardiser  # of the states the agent was shown
     curve: dict[str, np.ndarray]  # metric -> [C], one value a look
 
@@ -86,6 +86,7 @@ def train_many(
         # Alone, a run has no leading axis at all: an axis of one is not free in every operation.
         pool, key = jax.tree.map(lambda *x: jnp.stack(x), *group) if len(group) > 1 else group[0]
         state, looks = _train(agent, table, pool, key, which, every, callback, progress)
+        state = jax.device_get(state)
         for place in range(len(which)):
             own = jax.tree.map(lambda x, i=place: x[i], state) if len(which) > 1 else state
             curve = {name: np.stack([look[name][place] for look in looks]) for name in looks[0]}
@@ -205,10 +206,14 @@ def _chunk(agent: Agent, n: int, table: Table, pool: Pool, key: jax.Array, state
 
     def one(state: State, pool: Pool, key: jax.Array) -> tuple[State, Metrics]:
         def turn(state: State, i: jax.Array) -> tuple[State, Metrics]:
+            # The batches of a period are drawn at once: each call of the generator costs time, most of all to compile.
+            number = i + jnp.arange(agent.period)
+            keys = jax.vmap(lambda j: jax.random.split(jax.random.fold_in(key, j)))(number)
+            batches = jax.vmap(lambda k: agent.view.draw(table, pool, k))(keys[:, 0])
             seen: dict[str, list[jax.Array]] = {}
             for phase in range(agent.period):
-                k_batch, k_update = jax.random.split(jax.random.fold_in(key, i + phase))
-                state, metrics = agent.update(state, agent.view.draw(table, pool, k_batch), k_update, phase)
+                batch = jax.tree.map(lambda x, phase=phase: x[phase], batches)
+                state, metrics = agent.update(state, batch, keys[phase, 1], phase)
                 for name, value in metrics.items():
                     seen.setdefault(name, []).append(value)
             return state, {name: jnp.stack(values).mean() for name, values in seen.items()}

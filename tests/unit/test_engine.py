@@ -60,6 +60,14 @@ def test_looks_and_progress(eps):
     assert looks[0].metrics["actor_loss"].shape == (2,)
 
 
+def test_padding_changes_nothing(eps):
+    """A run of three steps beside one of fifteen, whose pool is five times as long, and alone."""
+    few = Run(eps, 3, np.array([1, 8, 2]))
+    one, two = train_many(AGENT, [Run(eps), few], every=4)[1], train(AGENT, few, every=4)
+    for a, b in zip(jax.tree.leaves(one.state), jax.tree.leaves(two.state), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_looking_changes_nothing(eps):
     one, two = train(AGENT, Run(eps), every=4), train(AGENT, Run(eps), every=12)
     for a, b in zip(jax.tree.leaves(one.state), jax.tree.leaves(two.state), strict=True):

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from ssorl.nn import Params, init_mlp
+
 State = Any  # a pytree of arrays: weights, targets, optimiser moments
 Metrics = dict[str, jax.Array]  # name -> scalar
 
@@ -57,7 +59,8 @@ class Transitions(NamedTuple):
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Batch:
         """B transitions."""
-        step = pool.steps[jax.random.randint(key, (self.batch,), 0, pool.n)]
+        # The remainder of 32 random bits favours no step by more than n / 2^32, and is one draw where `randint` makes two.
+        step = pool.steps[jax.random.bits(key, (self.batch,)) % pool.n.astype(jnp.uint32)]
         row = table.row[step]
         return Batch(table.obs[row], pool.act[step], table.rew[step], table.cont[step], table.obs[row + 1])
 
@@ -101,6 +104,12 @@ class Agent(Protocol):
         `carry` is what the agent remembers of the episode, None before its first step.
         """
         ...
+
+
+def init_twins(key: jax.Array, sizes: tuple[int, ...]) -> list[Params]:
+    """Weights of two networks alike, from one draw."""
+    both = jax.vmap(lambda k: init_mlp(k, sizes))(jax.random.split(key))
+    return [jax.tree.map(lambda x, i=i: x[i], both) for i in range(2)]
 
 
 def soft(target: Any, params: Any, tau: float) -> Any:

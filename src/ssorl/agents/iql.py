@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssorl.agents.base import Batch, Metrics, Transitions, soft, squared
+from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, soft, squared
 from ssorl.nn import Adam, Params, adam, init_adam, init_mlp, mlp
 
 LOG_STD = (-5.0, 2.0)  # range of the policy's log standard deviation
@@ -52,10 +52,10 @@ class IQL:
 
     def init(self, key: jax.Array, n_obs: int, n_act: int) -> State:
         """Fresh weights; the target critics start equal, the deviation at 1."""
-        k_actor, k_value, *k_critics = jax.random.split(key, 4)
+        k_actor, k_value, k_critics = jax.random.split(key, 3)
         actor = {"mean": init_mlp(k_actor, (n_obs, *self.hidden, n_act)), "log_std": jnp.zeros(n_act)}
         value = init_mlp(k_value, (n_obs, *self.hidden, 1))
-        critics = [init_mlp(k, (n_obs + n_act, *self.hidden, 1)) for k in k_critics]
+        critics = init_twins(k_critics, (n_obs + n_act, *self.hidden, 1))
         return State(actor, value, critics, critics, init_adam(actor), init_adam(value), init_adam(critics))
 
     def update(self, state: State, batch: Batch, key: jax.Array, phase: int = 0) -> tuple[State, Metrics]:

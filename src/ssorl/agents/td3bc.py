@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssorl.agents.base import Batch, Metrics, Transitions, soft, squared
+from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, soft, squared
 from ssorl.nn import Adam, Params, adam, init_adam, init_mlp, mlp
 
 
@@ -50,9 +50,9 @@ class TD3BC:
 
     def init(self, key: jax.Array, n_obs: int, n_act: int) -> State:
         """Fresh weights; targets start equal."""
-        k_actor, *k_critics = jax.random.split(key, 3)
+        k_actor, k_critics = jax.random.split(key, 2)
         actor = init_mlp(k_actor, (n_obs, *self.hidden, n_act))
-        critics = [init_mlp(k, (n_obs + n_act, *self.hidden, 1)) for k in k_critics]
+        critics = init_twins(k_critics, (n_obs + n_act, *self.hidden, 1))
         return State(actor, critics, actor, critics, init_adam(actor), init_adam(critics))
 
     def update(self, state: State, batch: Batch, key: jax.Array, phase: int = 0) -> tuple[State, Metrics]:
