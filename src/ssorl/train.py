@@ -82,13 +82,16 @@ def train_many(
     trained = []
     for first in range(0, len(runs), size):
         which = range(first, min(first + size, len(runs)))
-        group = [(_pool(runs[i], pools[i], length), jax.random.key(runs[i].seed)) for i in which]
         # Alone, a run has no leading axis at all: an axis of one is not free in every operation.
-        pool, key = jax.tree.map(lambda *x: jnp.stack(x), *group) if len(group) > 1 else group[0]
+        many = len(which) > 1
+        group = [_pool(runs[i], pools[i], length) for i in which]
+        pool = jax.device_put(jax.tree.map(lambda *x: np.stack(x), *group) if many else group[0])
+        keys = [jax.random.key(runs[i].seed) for i in which]
+        key = jnp.stack(keys) if many else keys[0]
         state, looks = _train(agent, table, pool, key, which, every, callback, progress)
         state = jax.device_get(state)
         for place in range(len(which)):
-            own = jax.tree.map(lambda x, i=place: x[i], state) if len(which) > 1 else state
+            own = jax.tree.map(lambda x, i=place: x[i], state) if many else state
             curve = {name: np.stack([look[name][place] for look in looks]) for name in looks[0]}
             trained.append(Trained(own, scaler, curve))
     return trained
@@ -144,8 +147,9 @@ def _table(eps: Episodes, scaler: Standardiser) -> Table:
 
 
 def _pool(run: Run, steps: np.ndarray, length: int) -> Pool:
+    """Still on the host, so that several can be stacked before they travel."""
     padded = np.concatenate([steps, np.full(max(0, length - len(steps)), steps[0], np.int32)])
-    return Pool(jnp.asarray(run.eps.scaled_actions()), jnp.asarray(padded), jnp.int32(len(steps)))
+    return Pool(run.eps.scaled_actions(), padded, np.int32(len(steps)))
 
 
 def _chunks(agent: Agent, every: int) -> Iterator[tuple[int, int, bool]]:

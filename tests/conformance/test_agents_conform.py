@@ -88,7 +88,7 @@ def test_update_keeps_shapes(name, trained, runs):
     from ssorl.train import _pool, _steps, _table
 
     run = runs[0]
-    table, pool = _table(run.eps, trained[0].scaler), _pool(run, _steps(run, 0), 64)
+    table, pool = _table(run.eps, trained[0].scaler), jax.device_put(_pool(run, _steps(run, 0), 64))
     key = jax.random.key(0)
     for agent in (small(name), make(name)):
         state = jax.eval_shape(lambda agent=agent: agent.init(key, N_OBS, N_ACT))

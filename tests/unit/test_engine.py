@@ -27,7 +27,7 @@ def test_transitions_are_those_of_the_trajectories(eps):
     act[7] = np.nan
     run = Run(eps.with_actions(act))
     identity = replace_scaler(eps)
-    pool = _pool(run, _steps(run, 0), 32)
+    pool = jax.device_put(_pool(run, _steps(run, 0), 32))
     batch = Transitions(500).draw(_table(eps, identity), pool, jax.random.key(1))
     seen = set()
     for obs, a, rew, cont, nxt in zip(*map(np.asarray, batch), strict=True):

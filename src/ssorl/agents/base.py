@@ -10,10 +10,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ssorl.nn import Params, init_mlp
 
 State = Any  # a pytree of arrays: weights, targets, optimiser moments
+Rows = jax.Array | np.ndarray
 Metrics = dict[str, jax.Array]  # name -> scalar
 
 
@@ -29,9 +31,9 @@ class Table(NamedTuple):
 class Pool(NamedTuple):
     """What one run has for itself: its actions and the steps it may learn from."""
 
-    act: jax.Array  # [S, A] in [-1, 1]; NaN where missing, and no such step is in the pool
-    steps: jax.Array  # [P] int32; only the first `n` count, the rest is padding
-    n: jax.Array  # scalar int32
+    act: Rows  # [S, A] in [-1, 1]; NaN where missing, and no such step is in the pool
+    steps: Rows  # [P] int32; only the first `n` count, the rest is padding
+    n: Rows | np.int32  # scalar int32
 
 
 class Batch(NamedTuple):
@@ -59,8 +61,8 @@ class Transitions(NamedTuple):
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Batch:
         """B transitions."""
-        # The remainder of 32 random bits favours no step by more than n / 2^32, and is one draw where `randint` makes two.
-        step = pool.steps[jax.random.bits(key, (self.batch,)) % pool.n.astype(jnp.uint32)]
+        # The remainder of 32 random bits favours no step by more than n / 2^32; `randint` would draw twice.
+        step = pool.steps[jax.random.bits(key, (self.batch,), jnp.uint32) % pool.n.astype(jnp.uint32)]
         row = table.row[step]
         return Batch(table.obs[row], pool.act[step], table.rew[step], table.cont[step], table.obs[row + 1])
 
