@@ -81,7 +81,8 @@ def numpy_bc(state, batch):
 
 
 def numpy_td3bc(state, batch, normal, phase):
-    noise = np.clip(0.2 * normal, -0.5, 0.5)
+    noise = np.clip(0.4 * normal, -0.5, 0.5)
+    assert 0 < (np.abs(noise) == 0.5).mean() < 0.5
     next_act = np.clip(np.tanh(forward(state.target_actor, batch.next_obs)[0]) + noise, -1, 1)
     lowest = np.min([q_of(c, batch.next_obs, next_act) for c in state.target_critics], axis=0)
     target = batch.rew + 0.99 * batch.cont * lowest
@@ -114,7 +115,8 @@ def numpy_iql(state, batch, updates):
     value, opt_value = adam_step(state.value, grads, state.opt_value, LR)
     metrics = {"value_loss": (side * error**2).mean(), "v": v.mean()}
 
-    weight = np.minimum(np.exp(3 * (q - forward(value, batch.obs)[0][:, 0])), 100)
+    weight = np.minimum(np.exp(6 * (q - forward(value, batch.obs)[0][:, 0])), 100)
+    assert (weight == 100).any() and (weight < 100).any()
     raw, inputs = forward(state.actor["mean"], batch.obs)
     mean, var = np.tanh(raw), np.exp(2 * state.actor["log_std"])
     off = batch.act - mean
@@ -185,14 +187,14 @@ def test_bc():
 
 @pytest.mark.parametrize("phase", [0, 1])
 def test_td3bc(phase):
-    agent = make("td3bc", actor_lr=LR, critic_lr=LR, **SETTINGS)
+    agent = make("td3bc", actor_lr=LR, critic_lr=LR, noise=0.4, **SETTINGS)
     state, batch = fixed(agent)
     normal = np.asarray(jax.random.normal(jax.random.key(KEY), (B, N_ACT)), np.float64)
     check(agent, state, batch, numpy_td3bc(state, batch, normal, phase), phase)
 
 
 def test_iql():
-    agent = make("iql", lr=LR, updates=40, **SETTINGS)
+    agent = make("iql", lr=LR, updates=40, temperature=6.0, **SETTINGS)
     state, batch = fixed(agent)
     check(agent, state, batch, numpy_iql(state, batch, 40))
 
