@@ -1,6 +1,9 @@
 """The engine's promises that no agent can change."""
 
+import io
+import re
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +14,7 @@ from conftest import make_episodes
 from ssorl.agents import make
 from ssorl.agents.base import Transitions
 from ssorl.errors import DataError, SsorlError
+from ssorl.report.progress import Progress
 from ssorl.train import Run, _chunks, _pool, _steps, _table, train, train_many
 
 AGENT = make("bc", hidden=(4,), batch=8, updates=12)
@@ -58,6 +62,13 @@ def test_looks_and_progress(eps):
     train_many(AGENT, runs, every=12, callback=looks.append, together=True)
     assert [(look.at, list(look.runs)) for look in looks] == [(12, [0, 1])]
     assert looks[0].metrics["actor_loss"].shape == (2,)
+
+
+def test_progress_tells_rate(eps):
+    stream = io.StringIO()
+    with Progress({"training": (12, "updates")}, stream) as bar:
+        train(AGENT, Run(eps), every=4, progress=partial(bar, "training"))
+    assert re.match(r"training: 12 of 12 updates, [\d,]+/s", stream.getvalue())
 
 
 def test_padding_changes_nothing(eps):
