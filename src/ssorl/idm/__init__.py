@@ -8,6 +8,7 @@ from ssorl.idm.model import IdmConfig
 _ROBUST = IdmConfig(
     hidden=(512, 512, 512),
     differences=True,
+    affine=True,
     beta=0.5,
     members=3,
     steps=30_000,
@@ -22,5 +23,5 @@ IDMS: dict[str, IdmConfig] = {  # by name; those that end in -quick fit in about
     "paper": IdmConfig(),
     "robust": _ROBUST,
     "paper-quick": replace(IdmConfig(), **_QUICK),
-    "robust-quick": replace(_ROBUST, members=2, **_QUICK),
+    "robust-quick": replace(_ROBUST, members=2, affine=False, **_QUICK),
 }
