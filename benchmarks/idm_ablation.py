@@ -23,6 +23,8 @@ from ssorl.idm.fit import fit
 from ssorl.idm.label import predict
 from ssorl.idm.model import IdmConfig
 
+# Read once, as the code is: a commit made while this runs is not what ran.
+COMMIT = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
 STORE = Path(__file__).parents[1] / "results" / "idm-ablation.jsonl"
 SMALL = {"hidden": (256, 256), "batch": 256, "steps": 4000, "validate_every": 250}
 PAPER = IdmConfig(**SMALL, lr=3e-4)  # 4,000 updates are too few for the paper's 1e-4

@@ -35,9 +35,9 @@ class Progress(AbstractContextManager):
         self.began.setdefault(what, (now, n))
         if self.bar is not None:
             if what not in self.ids:
-                self.ids[what] = self.bar.add_task(what, total=total, line="")
+                self.ids[what] = self.bar.add_task(what, total=total or None, line="")
             self.bar.update(self.ids[what], advance=n, line=self._line(what, now, note))
-        elif now - self.said >= EVERY or (self.done[what] >= total and what not in self.ended):
+        elif now - self.said >= EVERY or (self.done[what] >= total > 0 and what not in self.ended):
             self.said = now
             self.ended |= {what} if self.done[what] >= total else set()  # some overshoot: one last line all the same
             print(f"{what}: {self._line(what, now, note)}", file=self.stream, flush=True)
@@ -51,7 +51,7 @@ class Progress(AbstractContextManager):
 
     def _line(self, what: str, now: float, note: str) -> str:
         (total, unit), done, (since, before) = self.totals[what], self.done[what], self.began[what]
-        parts = [f"{done:,} of {total:,} {unit}"]
+        parts = [f"{done:,} of {total:,} {unit}" if total else f"{done:,} {unit}"]  # a total of 0 is not known
         if done > before and now > since:
             rate = (done - before) / (now - since)
             parts.append(f"{rate:,.0f}/s")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -121,21 +120,11 @@ def _resume(url: str, part: Path) -> None:
 
 
 def _copy(answer, out, have: int, total: int | None) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+    from ssorl.report.progress import Progress
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        print(f"downloading {out.name} ({total or '?'} bytes)", file=sys.stderr)
-    columns = (
-        "{task.description}",
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(Path(out.name).stem, total=total, completed=have)
+    title = f"downloading {Path(out.name).stem}"
+    with Progress({title: (total or 0, "bytes")}) as bar:
+        bar(title, have)  # what an earlier try left
         while block := answer.read(1 << 20):
             out.write(block)
-            bar.advance(task, len(block))
+            bar(title, len(block))
