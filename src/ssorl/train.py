@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -70,6 +71,8 @@ def train_many(
         return []
     _check_counts(agent, every)
     eps = runs[0].eps
+    if getattr(agent, "half", False) is None:
+        agent = replace(agent, half=jax.default_backend() != "cpu")  # type: ignore[type-var]
     scaler = standardiser(eps)
     pools = [_steps(run, number) for number, run in enumerate(runs)]
     _check_shared(runs)
@@ -138,11 +141,15 @@ def _steps(run: Run, number: int) -> np.ndarray:
 
 
 def _table(eps: Episodes, scaler: Standardiser) -> Table:
+    time = np.arange(eps.n_steps) - eps.start[eps.episode_of_step]
     return Table(
         jnp.asarray(scaler(eps.obs)),
         jnp.asarray(eps.obs_row.astype(np.int32)),
         jnp.asarray(eps.rew),
         jnp.asarray(1 - eps.terminated.astype(np.float32)),
+        jnp.asarray(eps.returns_to_go().astype(np.float32)),
+        jnp.asarray(time.astype(np.int32)),
+        jnp.asarray((eps.lengths[eps.episode_of_step] - time).astype(np.int32)),
     )
 
 

@@ -80,6 +80,7 @@ def test_td3bc_has_the_settings_of_the_paper():
         alpha=2.5,
         batch=5120,
         updates=200_000,
+        half=None,
     )
 
 
@@ -106,12 +107,15 @@ def test_update_keeps_shapes(name, trained, runs):
 def test_act(name, trained):
     agent, key = small(name), jax.random.key(0)
     obs = 10 * np.random.default_rng(0).standard_normal((5, N_OBS)).astype(np.float32)
-    act, _ = agent.act(trained[0].state, None, obs, key)
+    params, carry = agent.policy(trained[0].state), agent.begin(N_OBS, N_ACT)
+    every = jax.vmap(lambda o: agent.act(params, carry, o, 0.0, key)[0])
+    act = every(obs)
     assert act.shape == (5, N_ACT) and np.abs(act).max() <= 1
-    again, _ = agent.act(trained[0].state, None, obs, key)
-    np.testing.assert_array_equal(act, again)
-    alone, _ = agent.act(trained[0].state, None, obs[2], key)
+    np.testing.assert_array_equal(act, every(obs))
+    alone, after = agent.act(params, carry, obs[2], 0.0, key)
     np.testing.assert_allclose(alone, act[2], atol=1e-4)
+    describe = lambda x: (np.shape(x), jax.numpy.asarray(x).dtype)  # noqa: E731
+    assert jax.tree.map(describe, after) == jax.tree.map(describe, carry)  # a scan can carry it
 
 
 def test_curves_are_numbers(trained):
@@ -158,11 +162,14 @@ def test_it_learns(name):
     def look(look):
         own = jax.tree.map(lambda x: x[0], look.state)
         obs = (eps.obs - eps.obs.mean(0)) / eps.obs.std(0)
-        got, _ = agent.act(own, None, obs[eps.obs_row], jax.random.key(0))
-        errors.append(float(np.square(got - expert).mean()))
+        errors.append(error(own, obs))
 
-    start = agent.init(jax.random.key(0), N_OBS, N_ACT)
-    before = float(np.square(agent.act(start, None, eps.obs[eps.obs_row], jax.random.key(0))[0] - expert).mean())
+    def error(state, obs):
+        params, carry = agent.policy(state), agent.begin(N_OBS, N_ACT)
+        every = jax.vmap(lambda o: agent.act(params, carry, o, 0.0, jax.random.key(0))[0])
+        return float(np.square(every(obs[eps.obs_row]) - expert).mean())
+
+    before = error(agent.init(jax.random.key(0), N_OBS, N_ACT), eps.obs)
     done = train(agent, Run(eps), every=500, callback=look)
     assert errors[-1] < 0.15 * before
     losses = [c for metric, c in done.curve.items() if metric.endswith("loss") or metric == "imitation"]

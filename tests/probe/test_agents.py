@@ -45,7 +45,7 @@ def test_td3bc_bandit_policy_balances_value_and_data():
     """Where lambda Q'(pi) = 2 (pi - mean a): pi = lambda / 2 / (lambda + 1), lambda = 2.5 / Q(pi), so pi = 0.359."""
     eps = bandit(lambda a: 1 - (a - 0.5) ** 2)
     agent = FAST["td3bc"]
-    act, _ = agent.act(train(agent, Run(eps)).state, None, np.zeros((1, 1)), jax.random.key(0))
+    act, _ = agent.act(agent.policy(train(agent, Run(eps)).state), None, np.zeros(1), 0.0, jax.random.key(0))
     np.testing.assert_allclose(act, 0.359, atol=0.1)
 
 
@@ -54,8 +54,8 @@ def test_iql_bandit_value_is_the_expectile():
     eps = bandit(lambda a: (a > np.median(a)).astype(float))
     state = train(FAST["iql"], Run(eps)).state
     np.testing.assert_allclose(iql.v_value(state.value, np.zeros((1, 1))), 0.7, atol=0.06)
-    act, _ = FAST["iql"].act(state, None, np.zeros((1, 1)), jax.random.key(0))
-    assert act[0, 0] > 0.3  # exp(3 (Q - V)) makes a right action worth 20 wrong ones
+    act, _ = FAST["iql"].act(state.actor, None, np.zeros(1), 0.0, jax.random.key(0))
+    assert act[0] > 0.3  # exp(3 (Q - V)) makes a right action worth 20 wrong ones
 
 
 @pytest.mark.parametrize("name", FAST)

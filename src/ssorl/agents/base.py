@@ -26,12 +26,15 @@ class Table(NamedTuple):
     row: jax.Array  # [S] int32, the row of s_t
     rew: jax.Array  # [S], unscaled
     cont: jax.Array  # [S], 0 where the task ended and 1 elsewhere, time limits included
+    rtg: jax.Array  # [S], the rewards from this step to the end of its trajectory, summed
+    time: jax.Array  # [S] int32, the step's number in its trajectory
+    left: jax.Array  # [S] int32, steps to the end of its trajectory, this one included
 
 
 class Pool(NamedTuple):
     """What one run has for itself: its actions and the steps it may learn from."""
 
-    act: Rows  # [S, A] in [-1, 1]; NaN where missing, and no such step is in the pool
+    act: Rows  # [S, A] in [-1, 1]; NaN where missing
     steps: Rows  # [P] int32; only the first `n` count, the rest is padding
     n: Rows | np.int32  # scalar int32
 
@@ -100,10 +103,19 @@ class Agent(Protocol):
         """
         ...
 
-    def act(self, state: State, carry: Any, obs: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
-        """Actions [..., A] in [-1, 1] for standardised obs[..., O], as an evaluation wants them.
+    def policy(self, state: State) -> Params:
+        """What acting needs of the state; this is averaged, saved and shipped."""
+        ...
 
-        `carry` is what the agent remembers of the episode, None before its first step.
+    def begin(self, n_obs: int, n_act: int) -> Any:
+        """The memory `act` has before the first step of an episode; None for an agent without."""
+        ...
+
+    def act(self, params: Params, carry: Any, obs: jax.Array, rew: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
+        """The action [A] in [-1, 1] for one standardised obs[O], as an evaluation wants it, and the new memory.
+
+        `rew` is what the previous action earned, unscaled, 0 before the first. For one policy in one environment;
+        callers vmap over both.
         """
         ...
 

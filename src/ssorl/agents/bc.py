@@ -23,6 +23,7 @@ class BC:
     hidden: tuple[int, ...] = (256, 256)  # widths, ReLU
     batch: int = 5120  # transitions an update
     updates: int = 200_000  # in a whole training
+    half: bool | None = None  # hidden layers in bfloat16; None: on a GPU
 
     # quick: a twentieth of the work an update, and a quarter of the updates.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}, "quick": {"batch": 256, "updates": 50_000}}
@@ -44,12 +45,20 @@ class BC:
 
     def update(self, state: State, batch: Batch, key: jax.Array, phase: int = 0) -> tuple[State, Metrics]:
         """One step down the squared error."""
-        grad, metrics = jax.grad(actor_loss, has_aux=True)(state.actor, batch)
+        grad, metrics = jax.grad(actor_loss, has_aux=True)(state.actor, batch, self.half)
         return State(*adam(state.actor, grad, state.opt, self.lr)), metrics
 
-    def act(self, state: State, carry: Any, obs: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
+    def policy(self, state: State) -> Params:
+        """The actor alone."""
+        return state.actor
+
+    def begin(self, n_obs: int, n_act: int) -> Any:
+        """Nothing to remember."""
+        return None
+
+    def act(self, params: Params, carry: Any, obs: jax.Array, rew: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
         """The policy's action; without noise and memory."""
-        return policy(state.actor, obs), carry
+        return policy(params, obs), carry
 
 
 class State(NamedTuple):
@@ -59,12 +68,12 @@ class State(NamedTuple):
     opt: Adam
 
 
-def policy(actor: Params, obs: jax.Array) -> jax.Array:
+def policy(actor: Params, obs: jax.Array, half: bool | None = None) -> jax.Array:
     """Actions [..., A] in (-1, 1)."""
-    return jnp.tanh(mlp(actor, obs))
+    return jnp.tanh(mlp(actor, obs, half=half))
 
 
-def actor_loss(actor: Params, batch: Batch) -> tuple[jax.Array, Metrics]:
+def actor_loss(actor: Params, batch: Batch, half: bool | None = None) -> tuple[jax.Array, Metrics]:
     """Mean squared error over batch and dimensions."""
-    loss = squared(policy(actor, batch.obs) - batch.act)
+    loss = squared(policy(actor, batch.obs, half) - batch.act)
     return loss, {"actor_loss": loss}

@@ -34,6 +34,7 @@ class IQL:
     hidden: tuple[int, ...] = (256, 256)  # widths of actor, critics and value, ReLU
     batch: int = 256  # transitions an update
     updates: int = 1_000_000  # in a whole training, and the length of the actor's cosine
+    half: bool | None = None  # hidden layers in bfloat16; None: on a GPU
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
@@ -60,27 +61,35 @@ class IQL:
 
     def update(self, state: State, batch: Batch, key: jax.Array, phase: int = 0) -> tuple[State, Metrics]:
         """The value, then with it the policy and the critics, then the targets."""
-        one, two = (q_value(c, batch.obs, batch.act) for c in state.target_critics)
+        one, two = (q_value(c, batch.obs, batch.act, self.half) for c in state.target_critics)
         q = jnp.minimum(one, two)
         grad, metrics = jax.grad(value_loss, argnums=1, has_aux=True)(self, state.value, batch, q)
         value, opt_value = adam(state.value, grad, state.opt_value, self.lr)
 
-        advantage = q - v_value(value, batch.obs)
+        advantage = q - v_value(value, batch.obs, self.half)
         grad, more = jax.grad(actor_loss, argnums=1, has_aux=True)(self, state.actor, batch, advantage)
         done = jnp.minimum(state.opt_actor.step / self.updates, 1)
         lr = self.lr * 0.5 * (1 + jnp.cos(jnp.pi * done))
         actor, opt_actor = adam(state.actor, grad, state.opt_actor, lr)
 
-        target = batch.rew + self.gamma * batch.cont * v_value(value, batch.next_obs)
-        grad, most = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
+        target = batch.rew + self.gamma * batch.cont * v_value(value, batch.next_obs, self.half)
+        grad, most = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target, self.half)
         critics, opt_critics = adam(state.critics, grad, state.opt_critics, self.lr)
         target_critics = soft(state.target_critics, critics, self.tau)
         state = State(actor, value, critics, target_critics, opt_actor, opt_value, opt_critics)
         return state, metrics | more | most
 
-    def act(self, state: State, carry: Any, obs: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
+    def policy(self, state: State) -> Params:
+        """The actor alone."""
+        return state.actor
+
+    def begin(self, n_obs: int, n_act: int) -> Any:
+        """Nothing to remember."""
+        return None
+
+    def act(self, params: Params, carry: Any, obs: jax.Array, rew: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
         """The policy's mean; without memory."""
-        return policy(state.actor, obs), carry
+        return policy(params, obs), carry
 
 
 class State(NamedTuple):
@@ -98,26 +107,26 @@ class State(NamedTuple):
 # Networks --------------------------------------------------------------------------------------------------
 
 
-def policy(actor: Params, obs: jax.Array) -> jax.Array:
+def policy(actor: Params, obs: jax.Array, half: bool | None = None) -> jax.Array:
     """Mean actions [..., A] in (-1, 1)."""
-    return jnp.tanh(mlp(actor["mean"], obs))
+    return jnp.tanh(mlp(actor["mean"], obs, half=half))
 
 
-def log_prob(actor: Params, obs: jax.Array, act: jax.Array) -> jax.Array:
+def log_prob(actor: Params, obs: jax.Array, act: jax.Array, half: bool | None = None) -> jax.Array:
     """Log density of actions, [...]."""
     log_std = jnp.clip(actor["log_std"], *LOG_STD)
-    normal = (act - policy(actor, obs)) / jnp.exp(log_std)
+    normal = (act - policy(actor, obs, half)) / jnp.exp(log_std)
     return (-0.5 * jnp.square(normal) - log_std - 0.5 * jnp.log(2 * jnp.pi)).sum(-1)
 
 
-def q_value(critic: Params, obs: jax.Array, act: jax.Array) -> jax.Array:
+def q_value(critic: Params, obs: jax.Array, act: jax.Array, half: bool | None = None) -> jax.Array:
     """One critic's value [...]."""
-    return mlp(critic, jnp.concatenate([obs, act], axis=-1))[..., 0]
+    return mlp(critic, jnp.concatenate([obs, act], axis=-1), half=half)[..., 0]
 
 
-def v_value(value: Params, obs: jax.Array) -> jax.Array:
+def v_value(value: Params, obs: jax.Array, half: bool | None = None) -> jax.Array:
     """The value of states, [...]."""
-    return mlp(value, obs)[..., 0]
+    return mlp(value, obs, half=half)[..., 0]
 
 
 # Losses ----------------------------------------------------------------------------------------------------
@@ -125,7 +134,7 @@ def v_value(value: Params, obs: jax.Array) -> jax.Array:
 
 def value_loss(config: IQL, value: Params, batch: Batch, q: jax.Array) -> tuple[jax.Array, Metrics]:
     """Expectile regression of q[B] (eq. 5): errors below count 1 - expectile, those above `expectile`."""
-    error = q - v_value(value, batch.obs)
+    error = q - v_value(value, batch.obs, config.half)
     weight = jnp.where(error > 0, config.expectile, 1 - config.expectile)
     loss = (weight * jnp.square(error)).mean()
     return loss, {"value_loss": loss, "v": (q - error).mean()}
@@ -134,12 +143,14 @@ def value_loss(config: IQL, value: Params, batch: Batch, q: jax.Array) -> tuple[
 def actor_loss(config: IQL, actor: Params, batch: Batch, advantage: jax.Array) -> tuple[jax.Array, Metrics]:
     """Log-likelihood of the data's actions, weighted by the exponential of advantage[B] (eq. 7)."""
     weight = jnp.minimum(jnp.exp(config.temperature * advantage), MAX_WEIGHT)
-    loss = -(weight * log_prob(actor, batch.obs, batch.act)).mean()
+    loss = -(weight * log_prob(actor, batch.obs, batch.act, config.half)).mean()
     return loss, {"actor_loss": loss, "weight": weight.mean()}
 
 
-def critic_loss(critics: list[Params], batch: Batch, target: jax.Array) -> tuple[jax.Array, Metrics]:
+def critic_loss(
+    critics: list[Params], batch: Batch, target: jax.Array, half: bool | None = None
+) -> tuple[jax.Array, Metrics]:
     """Squared Bellman error (eq. 6), summed over the two critics."""
-    values = [q_value(c, batch.obs, batch.act) for c in critics]
+    values = [q_value(c, batch.obs, batch.act, half) for c in critics]
     loss = sum((squared(q - target) for q in values), jnp.zeros(()))
     return loss, {"critic_loss": loss, "q": values[0].mean()}

@@ -30,6 +30,7 @@ class TD3BC:
     alpha: float = 2.5  # weight of Q against imitation; 0 is behaviour cloning
     batch: int = 5120  # transitions an update
     updates: int = 200_000  # in a whole training
+    half: bool | None = None  # hidden layers in bfloat16; None: on a GPU
 
     # quick: the batch of arXiv 2106.06860, a twentieth of the work an update, and a quarter of the updates.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -58,7 +59,7 @@ class TD3BC:
     def update(self, state: State, batch: Batch, key: jax.Array, phase: int = 0) -> tuple[State, Metrics]:
         """The critics, and in the last phase of a period the actor and the targets."""
         target = critic_target(self, state, batch, jax.random.normal(key, batch.act.shape))
-        grad, metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
+        grad, metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target, self.half)
         critics, opt_critics = adam(state.critics, grad, state.opt_critics, self.critic_lr)
         state = state._replace(critics=critics, opt_critics=opt_critics)
         if phase % self.policy_every != self.policy_every - 1:
@@ -70,9 +71,17 @@ class TD3BC:
         target_critics = soft(state.target_critics, critics, self.tau)
         return State(actor, critics, target_actor, target_critics, opt_actor, opt_critics), metrics | more
 
-    def act(self, state: State, carry: Any, obs: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
+    def policy(self, state: State) -> Params:
+        """The actor alone."""
+        return state.actor
+
+    def begin(self, n_obs: int, n_act: int) -> Any:
+        """Nothing to remember."""
+        return None
+
+    def act(self, params: Params, carry: Any, obs: jax.Array, rew: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
         """The actor's action; without noise and memory."""
-        return policy(state.actor, obs), carry
+        return policy(params, obs), carry
 
 
 class State(NamedTuple):
@@ -89,14 +98,14 @@ class State(NamedTuple):
 # Networks --------------------------------------------------------------------------------------------------
 
 
-def policy(actor: Params, obs: jax.Array) -> jax.Array:
+def policy(actor: Params, obs: jax.Array, half: bool | None = None) -> jax.Array:
     """Actions [..., A] in (-1, 1)."""
-    return jnp.tanh(mlp(actor, obs))
+    return jnp.tanh(mlp(actor, obs, half=half))
 
 
-def q_value(critic: Params, obs: jax.Array, act: jax.Array) -> jax.Array:
+def q_value(critic: Params, obs: jax.Array, act: jax.Array, half: bool | None = None) -> jax.Array:
     """One critic's value [...]."""
-    return mlp(critic, jnp.concatenate([obs, act], axis=-1))[..., 0]
+    return mlp(critic, jnp.concatenate([obs, act], axis=-1), half=half)[..., 0]
 
 
 # Losses ----------------------------------------------------------------------------------------------------
@@ -105,22 +114,24 @@ def q_value(critic: Params, obs: jax.Array, act: jax.Array) -> jax.Array:
 def critic_target(config: TD3BC, state: State, batch: Batch, noise: jax.Array) -> jax.Array:
     """R + gamma cont min Q'(s', a'), [B]; a' is the target policy's action with clipped noise."""
     noise = jnp.clip(config.noise * noise, -config.noise_clip, config.noise_clip)
-    act = jnp.clip(policy(state.target_actor, batch.next_obs) + noise, -1, 1)
-    one, two = (q_value(c, batch.next_obs, act) for c in state.target_critics)
+    act = jnp.clip(policy(state.target_actor, batch.next_obs, config.half) + noise, -1, 1)
+    one, two = (q_value(c, batch.next_obs, act, config.half) for c in state.target_critics)
     return batch.rew + config.gamma * batch.cont * jnp.minimum(one, two)
 
 
-def critic_loss(critics: list[Params], batch: Batch, target: jax.Array) -> tuple[jax.Array, Metrics]:
+def critic_loss(
+    critics: list[Params], batch: Batch, target: jax.Array, half: bool | None = None
+) -> tuple[jax.Array, Metrics]:
     """Squared Bellman error, summed over the two critics."""
-    values = [q_value(c, batch.obs, batch.act) for c in critics]
+    values = [q_value(c, batch.obs, batch.act, half) for c in critics]
     loss = sum((squared(q - target) for q in values), jnp.zeros(()))
     return loss, {"critic_loss": loss, "q": values[0].mean()}
 
 
 def actor_loss(config: TD3BC, actor: Params, critics: list[Params], batch: Batch) -> tuple[jax.Array, Metrics]:
     """Imitation less lambda times the first critic's value; lambda is not differentiated."""
-    act = policy(actor, batch.obs)
-    q = q_value(critics[0], batch.obs, act)
+    act = policy(actor, batch.obs, config.half)
+    q = q_value(critics[0], batch.obs, act, config.half)
     imitation = squared(act - batch.act)
     loss = imitation - config.alpha * q.mean() / jax.lax.stop_gradient(jnp.abs(q).mean())
     return loss, {"actor_loss": loss, "imitation": imitation}
