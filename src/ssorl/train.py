@@ -28,7 +28,7 @@ class Run(NamedTuple):
 
     eps: Episodes  # its actions are the run's labels
     seed: int = 0
-    steps: np.ndarray | None = None  # steps to learn from, [P]; None: all that have an action
+    steps: np.ndarray | None = None  # steps to learn from, [P]; None: all the view can use
 
 
 class Look(NamedTuple):
@@ -74,7 +74,7 @@ def train_many(
     if getattr(agent, "half", False) is None:
         agent = replace(agent, half=jax.default_backend() != "cpu")  # type: ignore[type-var]
     scaler = standardiser(eps)
-    pools = [_steps(run, number) for number, run in enumerate(runs)]
+    pools = [_steps(run, number, agent.view.needs_actions) for number, run in enumerate(runs)]
     _check_shared(runs)
     table = _table(eps, scaler)
     # A power of two, so that pools of similar size need no new compilation.
@@ -121,17 +121,18 @@ def _check_shared(runs: Sequence[Run]) -> None:
                 )
 
 
-def _steps(run: Run, number: int) -> np.ndarray:
-    """The steps a run learns from, checked: each exists and has an action."""
+def _steps(run: Run, number: int, needs_actions: bool = True) -> np.ndarray:
+    """The steps a run learns from, checked: each exists and, where the view needs it, has an action."""
     eps, where = run.eps, f"run {number} ({run.eps.meta.source})"
-    steps = np.flatnonzero(eps.labelled) if run.steps is None else np.asarray(run.steps)
+    every = np.flatnonzero(eps.labelled) if needs_actions else np.arange(eps.n_steps)
+    steps = every if run.steps is None else np.asarray(run.steps)
     if not len(steps):
         raise DataError(f"{where} has no step to learn from; give it trajectories with actions or label them first")
     if steps.min() < 0 or steps.max() >= eps.n_steps:
         wrong = steps[(steps < 0) | (steps >= eps.n_steps)][0]
         raise DataError(f"{where}: there is no step {wrong}; steps go from 0 to {eps.n_steps - 1}")
     missing = steps[np.isnan(eps.act[steps]).any(1)]
-    if len(missing):
+    if needs_actions and len(missing):
         episode = int(eps.episode_of_step[missing[0]])
         raise DataError(
             f"{where}: {len(missing)} of the {len(steps)} steps to learn from have no action, first step "

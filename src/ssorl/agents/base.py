@@ -52,6 +52,11 @@ class Batch(NamedTuple):
 class View(Protocol):
     """How batches are drawn from the tables."""
 
+    @property
+    def needs_actions(self) -> bool:
+        """Whether a step without an action is no use, so that a run may not name one."""
+        ...
+
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Any:
         """One batch for one run."""
         ...
@@ -61,6 +66,11 @@ class Transitions(NamedTuple):
     """Single transitions, uniform over the pool with replacement."""
 
     batch: int
+
+    @property
+    def needs_actions(self) -> bool:
+        """Every transition has one."""
+        return True
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Batch:
         """B transitions."""
