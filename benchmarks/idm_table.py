@@ -1,14 +1,18 @@
 """Action MSE of the IDM presets on the thirteen sets at q = 10, 50, 100: all fits of one robot in one program.
 
     python benchmarks/idm_table.py --idm paper robust --max-seconds 500    # on a GPU; goes on where it stopped
-    python benchmarks/idm_table.py --idm paper-quick --only hopper --seeds 0 --steps 200
+    python benchmarks/idm_table.py --idm robust --change past=0 --only hopper --sets medium-expert
+    python benchmarks/idm_table.py --idm paper-quick --only hopper --seeds 0 --steps 200 --size 20000
     python benchmarks/idm_table.py --table
 
+`short` is the medium-expert set with only 40 labelled trajectories, and of those only the first 99 steps.
 Cells are appended to results/idm-table.jsonl (or --store) with all that made them.
 """
 
 import argparse
+import ast
 import json
+import subprocess
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +21,7 @@ import jax
 import numpy as np
 
 from ssorl.behaviour.datasets import names
-from ssorl.data import apply, coupled, load, truth
+from ssorl.data import apply, coupled, load
 from ssorl.idm import IDMS
 from ssorl.idm.fit import fit_many
 from ssorl.idm.label import predict
@@ -29,7 +33,8 @@ N_MEASURE = 40_000  # unlabelled steps the error is measured on
 
 
 def sets(robot: str) -> list[str]:
-    return [n for n in names() if n.startswith(robot) and n != f"{robot}-expert"]
+    found = [n for n in names() if n.startswith(robot) and n != f"{robot}-expert"]
+    return found + ([] if robot == "maze2d" else [f"{robot}-short"])
 
 
 def stored(path: Path) -> list[dict]:
@@ -40,38 +45,62 @@ def key_of(cell: dict) -> tuple:
     return cell["idm"], cell["dataset"], cell["quality"], cell["seed"]
 
 
-def run(robot: str, idm: str, config, seeds: list[int], store: Path) -> None:
-    done = {key_of(c) for c in stored(store)}
-    cells = [{"idm": idm, "dataset": n, "quality": q, "seed": s} for n in sets(robot) for q in QUALITIES for s in seeds]
-    cells = [c for c in cells if key_of(c) not in done]
+def cells_of(robot: str, idm: str, seeds: list[int], only: list[str] | None) -> list[dict]:
+    chosen = [n for n in sets(robot) if not only or any(n.endswith(end) for end in only)]
+    # 40 short trajectories: from the bottom half alone, one cell says enough.
+    pairs = [(n, q) for n in chosen for q in ((50,) if n.endswith("short") else QUALITIES)]
+    return [{"idm": idm, "dataset": n, "quality": q, "seed": s} for n, q in pairs for s in seeds]
+
+
+def hidden_data(whole, cell: dict):
+    """The set with the cell's actions hidden."""
+    short = cell["dataset"].endswith("short")
+    fraction = 40 / len(whole) if short else 0.1
+    split = coupled(whole, fraction, cell["quality"], cell["seed"])
+    data = apply(split, whole)
+    if short:
+        late = np.arange(whole.n_steps) - whole.start[whole.episode_of_step] >= 99
+        data = data.with_actions(np.where(late[:, None], np.nan, data.act))
+    return data
+
+
+def run(robot: str, idm: str, config, args) -> None:
+    done = {key_of(c) for c in stored(args.store)}
+    cells = [c for c in cells_of(robot, idm, args.seeds, args.sets) if key_of(c) not in done]
     if not cells:
         return
-    whole = {n: load(f"sim/{n}") for n in {c["dataset"] for c in cells}}
-    splits = [coupled(whole[c["dataset"]], 0.1, c["quality"], c["seed"]) for c in cells]
-    data = [apply(split, whole[c["dataset"]]) for split, c in zip(splits, cells, strict=True)]
+    source = {c["dataset"]: f"sim/{c['dataset'].replace('short', 'medium-expert')}:{args.size}" for c in cells}
+    loaded = {s: load(s) for s in set(source.values())}
+    whole = {n: loaded[s] for n, s in source.items()}
+    data = [hidden_data(whole[c["dataset"]], c) for c in cells]
     began = time.perf_counter()
     idms = fit_many([(d, c["seed"]) for d, c in zip(data, cells, strict=True)], config)
     seconds = time.perf_counter() - began
     rate = len(cells) * config.members * config.steps / seconds
     print(f"{robot} {idm}: {len(cells)} fits x {config.members} in {seconds:.0f} s, {rate:,.0f} updates/s", flush=True)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     about = {
         "updates_per_second": round(rate),
+        "size": args.size,
         "config": asdict(config),
         "hardware": jax.devices()[0].device_kind,
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
+        "commit": args.commit or commit or None,
     }
-    with store.open("a") as file:
-        for cell, fitted, d, split in zip(cells, idms, data, splits, strict=True):
-            hidden = np.flatnonzero(~d.labelled)
-            hidden = np.sort(np.random.default_rng(0).choice(hidden, min(len(hidden), N_MEASURE), replace=False))
-            true = truth(split, whole[cell["dataset"]])[hidden]
-            mse = float(((np.clip(predict(fitted, d, hidden).mean, -1, 1) - true) ** 2).mean())
-            file.write(json.dumps({**cell, "mse": mse, "best_step": fitted.best_step.tolist(), **about}) + "\n")
+    lines = []
+    for cell, fitted, d in zip(cells, idms, data, strict=True):
+        eps = whole[cell["dataset"]]
+        steps = np.flatnonzero(~d.labelled)
+        steps = np.sort(np.random.default_rng(0).choice(steps, min(len(steps), N_MEASURE), replace=False))
+        mse = float(((np.clip(predict(fitted, d, steps).mean, -1, 1) - eps.scaled_actions()[steps]) ** 2).mean())
+        lines.append(json.dumps({**cell, "mse": mse, "best_step": fitted.best_step.tolist(), **about}) + "\n")
+    with args.store.open("a") as file:
+        file.writelines(lines)
 
 
 def table(store: Path) -> str:
     cells = stored(store)
-    idms = sorted({c["idm"] for c in cells})
+    idms = list(dict.fromkeys(c["idm"] for c in cells))
     lines = ["| dataset | " + " | ".join(f"{i} q={q}" for q in QUALITIES for i in idms) + " |"]
     lines.append("|---" * (len(idms) * len(QUALITIES) + 1) + "|")
     for name in [n for robot in ROBOTS for n in sets(robot)]:
@@ -80,28 +109,33 @@ def table(store: Path) -> str:
             for idm in idms:
                 found = [c["mse"] for c in cells if (c["idm"], c["dataset"], c["quality"]) == (idm, name, q)]
                 row.append(f"{np.mean(found):.4f} ± {np.std(found):.4f}" if found else "")
-        lines.append(f"| {name} | " + " | ".join(row) + " |")
+        if any(row):
+            lines.append(f"| {name} | " + " | ".join(row) + " |")
     return "\n".join(lines)
 
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--idm", nargs="+", default=["paper", "robust"], choices=list(IDMS))
+    p.add_argument("--change", nargs="*", default=[], help="settings to change, past=0 for one; the cells' idm says so")
     p.add_argument("--only", nargs="+", default=list(ROBOTS), choices=ROBOTS)
+    p.add_argument("--sets", nargs="+", help="how the datasets' names end (all)")
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     p.add_argument("--steps", type=int)
-    p.add_argument("--half", action="store_true", help="hidden layers in bfloat16")
+    p.add_argument("--size", default="full", help="steps a set")
     p.add_argument("--max-seconds", type=float, default=float("inf"), help="begin no group after so long")
     p.add_argument("--store", type=Path, default=STORE)
+    p.add_argument("--commit", help="where the code has no repository around it")
     p.add_argument("--table", action="store_true", help="only print what is stored")
     args = p.parse_args()
     args.store.parent.mkdir(exist_ok=True)
     began = time.perf_counter()
+    changes = {k: ast.literal_eval(v) for k, v in (c.split("=") for c in args.change)}
     for robot in args.only if not args.table else ():
         for idm in args.idm:
             if time.perf_counter() - began < args.max_seconds:
-                config = replace(IDMS[idm], half=args.half, steps=args.steps or IDMS[idm].steps)
-                run(robot, idm, config, args.seeds, args.store)
+                config = replace(IDMS[idm], steps=args.steps or IDMS[idm].steps)
+                run(robot, " ".join([idm, *args.change]), replace(config, **changes), args)
     print(table(args.store))
 
 

@@ -1,5 +1,6 @@
 """Networks as plain pytrees, and the optimiser: small enough to read, nothing hidden in a class."""
 
+import math
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -40,9 +41,16 @@ def mlp(
         x = x @ layer["w"].astype(kind) + layer["b"].astype(kind)
         x = jax.nn.relu(layer_norm(x) if norm else x)
         if dropout and key is not None:
-            keep = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - dropout, x.shape)
-            x = jnp.where(keep, x / (1 - dropout), 0)
+            x = jnp.where(kept(jax.random.fold_in(key, i), x.shape, dropout), x / (1 - dropout), 0)
     return x.astype(jnp.float32) @ layers[-1]["w"] + layers[-1]["b"]
+
+
+def kept(key: jax.Array, shape: tuple[int, ...], dropout: float) -> jax.Array:
+    """A mask that is False with probability `dropout`, from 16 random bits an element: the generator is not free."""
+    n = math.prod(shape)
+    words = jax.random.bits(key, (-(-n // 2),), jnp.uint32)
+    halves = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)[:n].reshape(shape)
+    return halves >= round(dropout * 2**16)
 
 
 def layer_norm(x: jax.Array) -> jax.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -116,7 +116,9 @@ def fit_many(
     prepared = [_prepare(eps, config, seed) for eps, seed in tasks]
     table, bases = _table(tasks, prepared)
     runs = _stack([_runs(p, base, config) for p, base in zip(prepared, bases, strict=True)])
-    state, curve = _train(config, table, runs, progress, together)
+    quick = config.half if config.half is not None else jax.default_backend() != "cpu"
+    # Only the fit is in half precision: the config that labels keeps what was asked for.
+    state, curve = _train(replace(config, half=quick), table, runs, progress, together)
     if not np.isfinite(state.best_error).all():
         raise SsorlError(
             "the fit diverged: no validation error is a number; lower the learning rate or look at the data"
@@ -236,7 +238,8 @@ def _chunk(config: IdmConfig, n: int, table: jax.Array, runs: Run, state: State,
         def update(carry, i):
             params, opt = carry
             k_batch, k_drop = jax.random.split(jax.random.fold_in(run.key, i))
-            chosen = jax.random.randint(k_batch, (config.batch,), 0, run.train.n)
+            # The remainder of 32 random bits favours no step by more than n / 2^32; `randint` would draw twice.
+            chosen = jax.random.bits(k_batch, (config.batch,), jnp.uint32) % run.train.n.astype(jnp.uint32)
             where, act = jax.tree.map(lambda x: x[chosen], (run.train.where, run.train.act))
             grad = jax.grad(lambda p: loss(config, forward(config, p, table, run.diff_std, where, k_drop), act))(params)
             lr = jnp.float32(config.lr)

@@ -181,7 +181,7 @@ def _predictions(
     for a in range(0, len(steps), size):
         chosen = steps[a : a + size]
         states, where = _gather(idm, eps, chosen, size)
-        ahead = chosen, *_mixture(idm.config, params, states, diff_std, where)
+        ahead = chosen, *_mixture(replace(idm.config, half=False), params, states, diff_std, where)
         if waiting is not None:
             yield _landed(*waiting)
         waiting = ahead

@@ -33,7 +33,7 @@ class IdmConfig:
     lr: float = 1e-4  # of Adam
     schedule: Literal["constant", "cosine"] = "constant"  # of the learning rate
     dropout: float = 0.1  # after each hidden layer
-    half: bool = False  # hidden layers in bfloat16: faster on an accelerator
+    half: bool | None = None  # hidden layers in bfloat16 while fitting; None: on an accelerator
     log_std: tuple[float, float] = (-5.0, 2.0)  # bounds of log σ, actions being in [-1, 1]
     validation: float = 0.1  # share of the labelled trajectories that choose the weights
     validate_every: int = 1000  # updates between looks at the validation error
