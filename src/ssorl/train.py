@@ -15,8 +15,10 @@ from ssorl.agents.base import Agent, Metrics, Pool, State, Table
 from ssorl.data.episodes import Episodes
 from ssorl.data.stats import Standardiser, standardiser
 from ssorl.errors import DataError, SsorlError
+from ssorl.nn import Params
 
 CHUNK = 500  # updates in one call of the device: often enough for a progress bar, rarely enough to cost nothing
+AVERAGE = 0.999  # share of the averaged policy that stays at each turn of the agent's period
 INIT = 2**31 - 1  # the number folded into a run's key for its first weights; updates count from 0
 
 
@@ -37,15 +39,25 @@ class Look(NamedTuple):
     at: int  # updates done
     runs: range  # which of the runs this is about
     state: State  # of those runs, on a leading axis. Lent: training reuses its memory, so copy what is to be kept
+    average: Params  # the exponential average of `agent.policy(state)`, lent alike
     metrics: dict[str, np.ndarray]  # [len(runs)], means since the last look
 
 
 class Trained(NamedTuple):
     """The end of one run."""
 
-    state: State  # on the host
+    state: State  # on the host, as all here
+    policy: Params  # what acting needs of it
+    average: Params  # the same, averaged over the training with weights that fall exponentially into the past
     scaler: Standardiser  # of the states the agent was shown
     curve: dict[str, np.ndarray]  # metric -> [C], one value a look
+
+
+class Learnt(NamedTuple):
+    """What training changes, of one run or on a leading axis of several."""
+
+    state: State
+    average: Params
 
 
 def train(agent: Agent, run: Run, **options: Any) -> Trained:
@@ -60,16 +72,21 @@ def train_many(
     callback: Callable[[Look], None] | None = None,
     progress: Callable[[int, str], None] | None = None,
     together: bool | None = None,
+    average: float = AVERAGE,
 ) -> list[Trained]:
     """Train every run as `train` would alone.
 
     On an accelerator all runs are one program; on a CPU, where that is slower, they go one after another (`together`
     says otherwise). `callback` is called every `every` updates, and at the end; `progress` hears of the updates done,
     summed over the runs, and a note: `partial(bar, "training")` of a `report.progress.Progress` shows rate and time.
+    Beside the last policy of each run stands its exponential average: `average` is the share of it that stays at each
+    turn of the agent's period, less at first, so that it is never held back by the first weights.
     """
     if not runs:
         return []
     _check_counts(agent, every)
+    if not 0 <= average < 1:
+        raise SsorlError(f"average is {average:g}; it is a share from 0 (the last policy) to below 1")
     eps = runs[0].eps
     if getattr(agent, "half", False) is None:
         agent = replace(agent, half=jax.default_backend() != "cpu")  # type: ignore[type-var]
@@ -91,12 +108,12 @@ def train_many(
         pool = jax.device_put(jax.tree.map(lambda *x: np.stack(x), *group) if many else group[0])
         keys = [jax.random.key(runs[i].seed) for i in which]
         key = jnp.stack(keys) if many else keys[0]
-        state, looks = _train(agent, table, pool, key, which, every, callback, progress)
-        state = jax.device_get(state)
+        learnt, looks = _train(agent, table, pool, key, which, every, callback, progress, average)
+        learnt = jax.device_get(learnt)
         for place in range(len(which)):
-            own = jax.tree.map(lambda x, i=place: x[i], state) if many else state
+            state, mean = jax.tree.map(lambda x, i=place: x[i], learnt) if many else learnt
             curve = {name: np.stack([look[name][place] for look in looks]) for name in looks[0]}
-            trained.append(Trained(own, scaler, curve))
+            trained.append(Trained(state, agent.policy(state), mean, scaler, curve))
     return trained
 
 
@@ -179,13 +196,14 @@ def _train(
     every: int,
     callback: Callable[[Look], None] | None,
     progress: Callable[[int, str], None] | None,
-) -> tuple[State, list[dict[str, np.ndarray]]]:
-    """One group of runs through all updates; the state as the group has it, and the metrics of each look."""
+    average: float,
+) -> tuple[Learnt, list[dict[str, np.ndarray]]]:
+    """One group of runs through all updates; what the group has learnt, and the metrics of each look."""
     alone = len(which) == 1
-    state = _begin(agent, table.obs.shape[1], pool.act.shape[-1], key)
+    learnt = _begin(agent, table.obs.shape[1], pool.act.shape[-1], key)
     looks, parts = [], []
     for at, n, look in _chunks(agent, every):
-        state, metrics = _chunk(agent, n, table, pool, key, state, at)
+        learnt, metrics = _chunk(agent, n, table, pool, key, learnt, at, average)
         parts.append((n, {name: np.atleast_1d(np.asarray(value)) for name, value in metrics.items()}))
         if progress:
             progress(n * len(which), "")
@@ -194,43 +212,56 @@ def _train(
             looks.append({name: sum(n * m[name] for n, m in parts) / total for name in parts[0][1]})
             parts = []
             if callback:
-                lent = jax.tree.map(lambda x: x[None], state) if alone else state
-                callback(Look(at + n, which, lent, looks[-1]))
-    return state, looks
+                lent = jax.tree.map(lambda x: x[None], learnt) if alone else learnt
+                callback(Look(at + n, which, lent.state, lent.average, looks[-1]))
+    return learnt, looks
 
 
 # The device's side -----------------------------------------------------------------------------------------
 
 
 @partial(jax.jit, static_argnames=("agent", "n_obs", "n_act"))
-def _begin(agent: Agent, n_obs: int, n_act: int, key: jax.Array) -> State:
+def _begin(agent: Agent, n_obs: int, n_act: int, key: jax.Array) -> Learnt:
     """First weights for a key, or for each of several."""
 
-    def one(key: jax.Array) -> State:
-        return agent.init(jax.random.fold_in(key, INIT), n_obs, n_act)
+    def one(key: jax.Array) -> Learnt:
+        state = agent.init(jax.random.fold_in(key, INIT), n_obs, n_act)
+        return Learnt(state, agent.policy(state))
 
     return (jax.vmap(one) if key.ndim else one)(key)
 
 
-@partial(jax.jit, static_argnames=("agent", "n"), donate_argnames=("state",))
-def _chunk(agent: Agent, n: int, table: Table, pool: Pool, key: jax.Array, state: State, at: int):
-    """`n` updates from update `at` on, for one run or for each of several; the state and the mean of each metric."""
+@partial(jax.jit, static_argnames=("agent", "n"), donate_argnames=("learnt",))
+def _chunk(agent: Agent, n: int, table: Table, pool: Pool, key: jax.Array, learnt: Learnt, at: int, average: float):
+    """`n` updates from update `at` on, for one run or for each of several; what is learnt, the mean of each metric."""
 
-    def one(state: State, pool: Pool, key: jax.Array) -> tuple[State, Metrics]:
-        def turn(state: State, i: jax.Array) -> tuple[State, Metrics]:
+    def one(learnt: Learnt, pool: Pool, key: jax.Array) -> tuple[Learnt, Metrics]:
+        def turn(learnt: Learnt, i: jax.Array) -> tuple[Learnt, Metrics]:
             # The batches of a period are drawn at once: each call of the generator costs time, most of all to compile.
             number = i + jnp.arange(agent.period)
             keys = jax.vmap(lambda j: jax.random.split(jax.random.fold_in(key, j)))(number)
             batches = jax.vmap(lambda k: agent.view.draw(table, pool, k))(keys[:, 0])
-            seen: dict[str, list[jax.Array]] = {}
+            state, seen = learnt.state, {}
             for phase in range(agent.period):
                 batch = jax.tree.map(lambda x, phase=phase: x[phase], batches)
                 state, metrics = agent.update(state, batch, keys[phase, 1], phase)
                 for name, value in metrics.items():
                     seen.setdefault(name, []).append(value)
-            return state, {name: jnp.stack(values).mean() for name, values in seen.items()}
+            # Early averages look back over a tenth of the turns so far.
+            turns = i // agent.period
+            mean = _mix(learnt.average, agent.policy(state), jnp.minimum(average, (1 + turns) / (10 + turns)))
+            return Learnt(state, mean), {name: jnp.stack(values).mean() for name, values in seen.items()}
 
-        state, metrics = jax.lax.scan(turn, state, at + jnp.arange(0, n, agent.period))
-        return state, jax.tree.map(lambda x: x.mean(0), metrics)
+        learnt, metrics = jax.lax.scan(turn, learnt, at + jnp.arange(0, n, agent.period))
+        return learnt, jax.tree.map(lambda x: x.mean(0), metrics)
 
-    return (jax.vmap(one) if key.ndim else one)(state, pool, key)
+    return (jax.vmap(one) if key.ndim else one)(learnt, pool, key)
+
+
+def _mix(mean: Params, last: Params, keep: jax.Array) -> Params:
+    """`keep` of the mean and the rest of the last; numbers that count are not averaged."""
+
+    def one(m: jax.Array, x: jax.Array) -> jax.Array:
+        return x + (keep * (m - x)).astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+    return jax.tree.map(one, mean, last)

@@ -15,7 +15,7 @@ from ssorl.agents import make
 from ssorl.agents.base import Transitions
 from ssorl.errors import DataError, SsorlError
 from ssorl.report.progress import Progress
-from ssorl.train import Run, _chunks, _pool, _steps, _table, train, train_many
+from ssorl.train import INIT, Run, _chunks, _pool, _steps, _table, train, train_many
 
 AGENT = make("bc", hidden=(4,), batch=8, updates=12)
 
@@ -137,3 +137,32 @@ def test_what_is_shared_is_on_the_device_once(eps):
     table = _table(eps, replace_scaler(eps))
     assert table.obs.shape == eps.obs.shape and table.rew.shape == (15,)
     assert all(x.dtype in (jnp.float32, jnp.int32) for x in table)
+
+
+def test_the_average_by_hand(eps):
+    """One turn at a time against the recursion in NumPy: short memory at first, then `average`."""
+    looks = []
+    keep = lambda look: looks.append(jax.device_get((AGENT.policy(look.state), look.average)))  # noqa: E731
+    done = train(AGENT, Run(eps), every=1, callback=keep, average=0.3)
+    first = AGENT.policy(AGENT.init(jax.random.fold_in(jax.random.key(0), INIT), eps.n_obs, eps.n_act))
+    mean = jax.tree.map(np.asarray, first)
+    for turns, (last, average) in enumerate(looks):
+        share = min(0.3, (1 + turns) / (10 + turns))
+        mean = jax.tree.map(lambda m, x, share=share: share * m + (1 - share) * x[0], mean, last)
+        for a, b in zip(jax.tree.leaves(mean), jax.tree.leaves(average), strict=True):
+            np.testing.assert_allclose(a, b[0], atol=1e-6)
+    for got, want in ((done.average, looks[-1][1]), (done.policy, looks[-1][0])):
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+            np.testing.assert_array_equal(a, b[0])
+
+
+def test_an_average_without_memory_is_the_last_policy(eps):
+    done = train(AGENT, Run(eps), every=4, average=0.0)
+    for a, b in zip(jax.tree.leaves(done.average), jax.tree.leaves(done.policy), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_shares_that_are_none(eps, share):
+    with pytest.raises(SsorlError, match=f"average is {share:g}; it is a share"):
+        train(AGENT, Run(eps), average=share)
