@@ -24,9 +24,11 @@ class PointMass:
         self.state = np.zeros((n_envs, 4))
 
     def reset(self, rng: np.random.Generator, mask: NDArray[np.bool_] | None = None) -> Floats:
-        """Start at rest somewhere in the inner arena."""
-        fresh = np.concatenate([rng.uniform(-1.5, 1.5, (self.n_envs, 2)), np.zeros((self.n_envs, 2))], axis=1)
-        self.state = fresh if mask is None else np.where(mask[:, None], fresh, self.state)
+        """Start at rest somewhere in the inner arena; draws only where `mask`, in row order."""
+        mask = np.ones(self.n_envs, bool) if mask is None else mask
+        n = np.count_nonzero(mask)
+        self.state = self.state.copy()
+        self.state[mask] = np.concatenate([rng.uniform(-1.5, 1.5, (n, 2)), np.zeros((n, 2))], axis=1)
         return self.state
 
     def step(self, act: Floats) -> Step:

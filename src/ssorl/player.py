@@ -1,0 +1,130 @@
+"""A trained policy that can act: raw observations in, the environment's actions out."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssorl.agents.base import Agent
+from ssorl.data.stats import Standardiser
+from ssorl.errors import SsorlError
+from ssorl.nn import Params
+
+
+class Player(NamedTuple):
+    """All that acting needs."""
+
+    agent: Agent
+    params: Params  # on the host
+    scaler: Standardiser
+    act_low: np.ndarray  # [A], the range of the actions it learned from
+    act_high: np.ndarray  # [A]
+
+    @property
+    def n_obs(self) -> int:
+        """Size of an observation."""
+        return len(self.scaler.mean)
+
+    @property
+    def n_act(self) -> int:
+        """Size of an action."""
+        return len(self.act_low)
+
+    def begin(self) -> Any:
+        """The memory before an episode's first step."""
+        return self.agent.begin(self.n_obs, self.n_act)
+
+
+class Weights(NamedTuple):
+    """A player's arrays: a pytree, so that players of one agent can be stacked."""
+
+    params: Params
+    mean: np.ndarray  # [O]
+    std: np.ndarray  # [O]
+    middle: np.ndarray  # [A], the action that the agent calls 0
+    half: np.ndarray  # [A], and how far it is from there to 1
+
+
+def weights(player: Player) -> Weights:
+    """What of a player is arrays."""
+    low, high = np.asarray(player.act_low, np.float32), np.asarray(player.act_high, np.float32)
+    mean, std = np.asarray(player.scaler.mean, np.float32), np.asarray(player.scaler.std, np.float32)
+    return Weights(player.params, mean, std, low + (high - low) / 2, (high - low) / 2)
+
+
+def advance(
+    agent: Agent, own: Weights, carry: Any, obs: jax.Array, rew: jax.Array, key: jax.Array
+) -> tuple[jax.Array, Any]:
+    """One step of one player in one environment: raw obs[O] to its action [A] in the environment's range."""
+    act, carry = agent.act(own.params, carry, (obs - own.mean) / own.std, rew, key)
+    return act * own.half + own.middle, carry
+
+
+class Policy:
+    """A player to call: `action = policy(obs)`, with obs [O] or a batch [N, O] of environments.
+
+    An agent with memory also wants to hear what its last action earned, `policy(obs, rew)`, and where an episode
+    begins, `policy.reset()`.
+    """
+
+    def __init__(self, player: Player, env: str | None = None) -> None:
+        self.player, self.env = player, env
+        self._own = jax.device_put(weights(player))
+        self.reset()
+
+    def __repr__(self) -> str:
+        return f"Policy({type(self.player.agent).__name__}, {self.player.n_obs} numbers to {self.player.n_act})"
+
+    def reset(self) -> None:
+        """Forget: the next observation is an episode's first."""
+        self._carry, self._lanes, self._time = None, None, 0
+
+    def __call__(self, obs: Any, rew: Any = 0.0) -> np.ndarray:
+        """The action, [A] or [N, A] float32."""
+        obs, n_obs = np.asarray(obs, np.float32), self.player.n_obs
+        if obs.ndim not in (1, 2) or obs.shape[-1] != n_obs:
+            raise SsorlError(f"the policy takes observations [{n_obs}] or [N, {n_obs}], not of shape {obs.shape}")
+        if not np.isfinite(obs).all():
+            raise SsorlError("an observation holds NaN or infinity; the policy needs numbers")
+        lanes = len(obs) if obs.ndim == 2 else None
+        carry = self._carry
+        if self._time == 0 or not jax.tree.leaves(carry):  # without a memory the number of lanes may change at will
+            carry = jax.tree.map(lambda x: np.broadcast_to(x, (lanes or 1, *np.shape(x))), self.player.begin())
+        elif lanes != self._lanes:
+            raise SsorlError(f"the policy remembers {_some(self._lanes)}, not {_some(lanes)}; call reset() before")
+        rew = np.broadcast_to(np.asarray(rew, np.float32), (lanes or 1,))
+        act, self._carry = _act(self.player.agent, self._own, carry, np.atleast_2d(obs), rew, self._time)
+        self._lanes, self._time = lanes, self._time + 1
+        return np.array(act if lanes is not None else act[0])
+
+
+def _some(lanes: int | None) -> str:
+    return "one environment" if lanes is None else f"a batch of {lanes}"
+
+
+@partial(jax.jit, static_argnames="agent")
+def _act(agent: Agent, own: Weights, carry: Any, obs: jax.Array, rew: jax.Array, time: int) -> tuple[jax.Array, Any]:
+    keys = jax.vmap(partial(jax.random.fold_in, jax.random.fold_in(jax.random.key(0), time)))(jnp.arange(len(obs)))
+    return jax.vmap(partial(advance, agent, own))(carry, obs, rew, keys)
+
+
+def find(path: Path | str, variant: str = "ss", seed: int | None = None) -> Path:
+    """The policy file a path stands for: itself, or of a run folder the one of a variant and a seed (the first)."""
+    path = Path(path)
+    if not path.is_dir():
+        if not path.exists():
+            raise SsorlError(f"{path}: there is no such policy file or run folder")
+        return path
+    policies = path / "policies" if (path / "policies").is_dir() else path
+    there = sorted(policies.glob("*-*.npz"))
+    own = {int(s): p for p in there for v, _, s in [p.stem.rpartition("-")] if v == variant and s.isdecimal()}
+    if not own or (seed is not None and seed not in own):
+        wanted = f"a {variant} policy" + (f" of seed {seed}" if seed is not None else "")
+        names = ", ".join(p.stem for p in there) or "none"
+        raise SsorlError(f"{path}: holds no {wanted} (policies/VARIANT-SEED.npz); there are: {names}")
+    return own[min(own) if seed is None else seed]

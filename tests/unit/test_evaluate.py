@@ -1,0 +1,202 @@
+"""Evaluation: agents whose episodes can be worked out by hand, alone and among others."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssorl import envs
+from ssorl.agents import make
+from ssorl.data.stats import Standardiser
+from ssorl.errors import SsorlError
+from ssorl.evaluate import Player, bootstrap, evaluate, horizon
+from ssorl.player import Policy
+
+
+@dataclass(frozen=True)
+class Linear:
+    """tanh(W s), in every episode the same."""
+
+    def begin(self, n_obs, n_act):
+        return None
+
+    def act(self, params, carry, obs, rew, key):
+        return jnp.tanh(params @ obs), carry
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Pushes along x by what it has earned and along y by how long it has played, if `random` the other way."""
+
+    random: bool = False
+
+    def begin(self, n_obs, n_act):
+        return {"earned": jnp.zeros(()), "time": jnp.zeros((), jnp.int32)}
+
+    def act(self, params, carry, obs, rew, key):
+        earned, time = carry["earned"] + rew, carry["time"] + 1
+        sign = jax.random.rademacher(key, (), jnp.float32) if self.random else 1.0
+        return sign * jnp.tanh(jnp.stack([params * earned, 0.01 * time])), {"earned": earned, "time": time}
+
+
+def player(agent, params, n_obs=4, n_act=2, low=-1.0, high=1.0):
+    plain = Standardiser(np.zeros(n_obs, np.float32), np.ones(n_obs, np.float32))
+    return Player(agent, params, plain, np.full(n_act, low, np.float32), np.full(n_act, high, np.float32))
+
+
+STILL = player(Linear(), np.zeros((2, 4), np.float32))
+HOME = player(Linear(), np.float32([[-1, 0, -1, 0], [0, -1, 0, -1]]))  # towards the goal, with a brake
+AWAY = player(Linear(), np.float32([[5, 0, 0, 0], [0, 5, 0, 0]]))  # out of the arena, which ends the episode
+EARNER, GAMBLER = player(Learner(), np.float32(0.1)), player(Learner(True), np.float32(0.1))
+ALL = [STILL, HOME, AWAY, EARNER, GAMBLER]
+
+
+@pytest.fixture(scope="module")
+def together():
+    return evaluate(ALL, "pointmass", episodes=10, seed=3)
+
+
+def test_a_player_that_rests(together):
+    """The mass starts at rest and stays, so every step earns exp(-distance)."""
+    want = 100 * np.exp(-np.linalg.norm(together.starts[:, :2], axis=1))
+    np.testing.assert_allclose(together.returns[0], want, rtol=1e-12)
+    assert (together.lengths[0] == 100).all() and together.normalised is None
+    assert len(np.unique(together.starts[:, 0])) == 10
+
+
+def test_good_and_bad_players(together):
+    assert (together.returns[1] > together.returns[0]).all()
+    assert (together.lengths[2] < 40).all() and (together.returns[2] < together.returns[0]).all()
+    mean, low, high = together.summary()
+    assert mean.shape == (5,) and (low < mean).all() and (mean < high).all()
+
+
+@pytest.mark.parametrize("number", range(len(ALL)))
+def test_alone_is_together(together, number):
+    """To the bit, whoever plays beside it and however soon the others end."""
+    alone = evaluate([ALL[number]], "pointmass", episodes=10, seed=3)
+    np.testing.assert_array_equal(alone.returns[0], together.returns[number])
+    np.testing.assert_array_equal(alone.lengths[0], together.lengths[number])
+
+
+def test_an_episode_by_hand(together):
+    """The memory is the lane's own, and hears what the last action earned."""
+    for place, one in ((1, HOME), (3, EARNER)):
+        env = envs.make("pointmass", 10)
+        obs, policy, rew, total = env.reset(np.random.default_rng(3)), Policy(one), np.zeros(10), np.zeros(10)
+        running = np.ones(10, bool)
+        for _ in range(100):
+            obs, rew, ended = env.step(policy(obs, rew))
+            total += rew * running
+            running &= ~ended
+        np.testing.assert_allclose(total, together.returns[place], rtol=1e-5)
+
+
+def test_the_range_and_scale_of_a_player():
+    """Actions go to the range of the data, and no further than the environment's."""
+    unit = evaluate([AWAY], "pointmass", 4)
+    scaler = Standardiser(np.full(4, 3, np.float32), np.full(4, 2, np.float32))
+
+    @dataclass(frozen=True)
+    class Undo(Linear):
+        def act(self, params, carry, obs, rew, key):
+            return super().act(params, carry, obs * 2 + 3, rew, key)
+
+    same = evaluate([AWAY._replace(agent=Undo(), scaler=scaler)], "pointmass", 4)
+    np.testing.assert_allclose(same.returns, unit.returns, rtol=1e-4)
+    weak = player(Linear(), AWAY.params, low=-0.1, high=0.1)
+    assert (evaluate([weak], "pointmass", 4).lengths > unit.lengths).all()
+    strong, largest = player(Linear(), AWAY.params, low=-9, high=9), player(Linear(), 100 * AWAY.params)
+    assert (evaluate([strong], "pointmass", 4).lengths >= evaluate([largest], "pointmass", 4).lengths).all()
+
+
+def test_many_lanes_end_at_many_times():
+    """Several halvings, rows and places among them; seeds and memories still fit their lanes."""
+    players = [player(Learner(), np.float32(x)) for x in np.linspace(-0.6, 0.6, 9)]
+    all_at_once = evaluate(players, "pointmass", episodes=40, seed=1)
+    assert len(np.unique(all_at_once.lengths)) > 30
+    one_by_one = [evaluate([p], "pointmass", episodes=40, seed=1).returns[0] for p in players[::4]]
+    np.testing.assert_array_equal(all_at_once.returns[::4], one_by_one)
+
+
+def test_hopper_whatever_the_threads_and_neighbours():
+    bc = make("bc", "quick", hidden=(16, 16))
+    init = jax.jit(bc.init, static_argnums=(1, 2))
+    states = [jax.device_get(init(jax.random.key(seed), 11, 3)) for seed in range(3)]
+    players = [player(bc, bc.policy(state), 11, 3) for state in states]
+    heard = []
+    one = evaluate(players, "hopper", 5, threads=1, progress=lambda n, note: heard.append(n))
+    two = evaluate(players[1:], "hopper", 5, threads=2)
+    np.testing.assert_array_equal(one.returns[1:], two.returns)
+    assert one.normalised is not None and sum(heard) == 3 * 5 * horizon("hopper")
+    np.testing.assert_allclose(one.normalised, 100 * envs.normalise("hopper", one.returns))
+    assert (one.lengths > 1).all() and (one.lengths < 1000).all()
+    v4 = evaluate(players[:1], "Hopper-v4", 5)
+    assert v4.normalised is not None
+    np.testing.assert_array_equal(v4.normalised, one.normalised[:1])
+
+
+def test_any_gymnasium_environment():
+    """Whose episodes end: an unstable pendulum that nobody holds."""
+    idle = player(Linear(), np.zeros((1, 4), np.float32), n_act=1, low=-3, high=3)
+    scores = evaluate([idle, idle], "InvertedPendulum-v5", 3)
+    assert scores.normalised is None and (scores.lengths < 1000).all()
+    np.testing.assert_array_equal(scores.returns, scores.lengths - 1)  # v5 pays 1 a step but the falling one
+    np.testing.assert_array_equal(scores.returns[0], scores.returns[1])
+
+
+def test_bootstrap():
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((3, 200))
+    mean, low, high = bootstrap(values, draws=4000)
+    np.testing.assert_array_equal(mean, values.mean(1))
+    want = [values[:, rng.integers(200, size=200)].mean(1) for _ in range(4000)]
+    np.testing.assert_allclose([low, high], np.quantile(want, [0.025, 0.975], axis=0), atol=0.02)
+    assert bootstrap(values[0], seed=1) == bootstrap(values[0], seed=1)
+    assert bootstrap(np.array([7.0])) == (7, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("players", "env", "episodes", "message"),
+    [
+        ([STILL], "pointmass", 0, "episodes is 0; at least 1"),
+        ([], "pointmass", 3, "no policy to evaluate"),
+        ([STILL], "no-such-thing-v0", 3, r"no environment 'no-such-thing-v0' \(.*\); there are hopper, .*pointmass"),
+        ([STILL], "CartPole-v1", 3, "needs box observations and actions"),
+        ([STILL], "hopper", 3, r"policy 0 \(Linear\) was trained on observations of 4 numbers and hopper has 11; name"),
+        ([STILL, STILL._replace(act_low=np.zeros(3))], "pointmass", 3, "policy 1 .* actions of 3 .* pointmass has 2"),
+        (
+            [HOME, STILL._replace(params=np.full((2, 4), np.nan, np.float32))],
+            "pointmass",
+            3,
+            r"policy 1 \(Linear\) gave",
+        ),
+    ],
+)
+def test_bad_input(players, env, episodes, message):
+    with pytest.raises(SsorlError, match=message):
+        evaluate(players, env, episodes)
+
+
+def test_policy_to_call():
+    policy = Policy(EARNER)
+    assert "Learner, 4 numbers to 2" in repr(policy)
+    first = policy(np.ones(4))
+    assert first.shape == (2,) and first.dtype == np.float32 and first[0] == 0
+    second = policy(np.ones(4), 5.0)
+    np.testing.assert_allclose(second, np.tanh([0.5, 0.02]), rtol=1e-6)
+    with pytest.raises(SsorlError, match="remembers one environment, not a batch of 3; call reset"):
+        policy(np.ones((3, 4)))
+    policy.reset()
+    assert policy(np.ones((3, 4)), np.arange(3)).shape == (3, 2)
+    assert Policy(HOME)(np.ones(4)).shape == (2,)
+    free = Policy(HOME)
+    np.testing.assert_allclose(free(np.eye(4))[2], free(np.eye(4)[2]), rtol=1e-5)  # any number at any time
+    for bad, message in (
+        (np.ones(5), r"takes observations \[4\] or \[N, 4\], not of shape \(5,\)"),
+        ([np.nan] * 4, "NaN"),
+    ):
+        with pytest.raises(SsorlError, match=message):
+            free(bad)
