@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
+import json
+import math
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from ssorl.errors import SsorlError
+from ssorl.errors import DataError, SsorlError
+
+SEAL = 64  # characters of the checksum at the end of a sealed file
+LARGEST_ABOUT = 1 << 24  # bytes of JSON in a sealed file
 
 
 @contextmanager
-def atomic(path: Path | str) -> Iterator[Path]:
+def atomic(path: Path | str, previous: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; what was written there replaces `path` only if all went well.
 
-    Serves files and folders. A killed process leaves at most a `.tmp-` entry, never half a result.
+    Serves files and folders. A killed process leaves at most a `.tmp-` entry, never half a result. A file that was
+    there is kept as `previous`, if one is named; at each moment one of the two names is whole.
     """
     path = Path(path)
     try:
@@ -37,6 +46,8 @@ def atomic(path: Path | str) -> Iterator[Path]:
                 raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
             # os.replace cannot put one full folder in place of another, so the old one steps aside first.
             os.replace(path, scratch / "old")
+        if previous and path.exists():
+            os.replace(path, previous)
         os.replace(fresh, path)
     except OSError as err:
         raise SsorlError(f"{path}: cannot be written ({err.strerror or err}); nothing was left behind") from err
@@ -62,3 +73,128 @@ def write_text(path: Path | str, text: str) -> None:
     """A text file, whole or not at all."""
     with atomic(path) as fresh:
         fresh.write_text(text)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder and be the only process that writes there; what an earlier one left unfinished is cleared away."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as err:
+        raise SsorlError(f"{folder}: cannot be written ({err.strerror}); choose another folder") from err
+    with lock:  # the system lets go of it when the process ends, however it ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise SsorlError(f"{folder}: another process is training here; wait for it or choose another") from err
+        except OSError:
+            pass  # some network folders know no locks
+        for left in folder.glob(".tmp-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+# Sealed files: arrays by name, a JSON about them, a checksum of every byte --------------------------------
+
+
+class DamagedError(DataError):
+    """A sealed file whose checksum does not fit."""
+
+
+def write_sealed(path: Path | str, about: dict, arrays: dict[str, Any], previous: Path | None = None) -> None:
+    """Write a plain `.npz` with one more member, `about.json`, and the SHA-256 of the rest as the zip's comment."""
+    with atomic(path, previous) as fresh:
+        with zipfile.ZipFile(fresh, "w") as archive:
+            archive.writestr(zipfile.ZipInfo("about.json"), json.dumps(about, indent=1, allow_nan=False))
+            for name, array in arrays.items():
+                array = np.asarray(array, order="C")
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array.view(_stored(array.dtype)), (1, 0), allow_pickle=False)
+        with fresh.open("r+b") as file:
+            file.seek(-2, os.SEEK_END)  # a zip ends with the length of its comment and the comment
+            file.write(SEAL.to_bytes(2, "little"))
+            file.seek(0)
+            seal = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0, os.SEEK_END)
+            file.write(seal.encode())
+
+
+class Sealed:
+    """A sealed file, open for reading after its checksum was found right."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self.archive = archive
+        self.size = os.fstat(archive.fp.fileno()).st_size  # type: ignore[union-attr]
+        if archive.getinfo("about.json").file_size > LARGEST_ABOUT:
+            raise ValueError("its about.json is too large")
+        self.about = json.loads(archive.read("about.json"), parse_constant=_no_constant)
+        if not isinstance(self.about, dict):
+            raise ValueError("its about.json is of something else")
+
+    def read(self, wanted: dict[str, Any]) -> dict[str, np.ndarray]:
+        """The arrays, exactly those wanted; each name maps to what has the right `shape` and `dtype`.
+
+        Nothing is read before its size is known to be the one wanted, so a file cannot ask for memory.
+        """
+        there = sorted(self.archive.namelist())
+        due = sorted(["about.json", *(f"{name}.npy" for name in wanted)])
+        if there != due:
+            odd = sorted(set(there) ^ set(due)) or there
+            raise ValueError(f"arrays missing or not expected: {', '.join(odd[:3])}")
+        return {name: self._array(name, tuple(like.shape), np.dtype(like.dtype)) for name, like in wanted.items()}
+
+    def _array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        info, stored = self.archive.getinfo(f"{name}.npy"), _stored(dtype)
+        with self.archive.open(info) as file:
+            if info.compress_type != zipfile.ZIP_STORED or np.lib.format.read_magic(file) != (1, 0):
+                raise ValueError(f"{name} is not stored plainly")
+            found, _, kind = np.lib.format.read_array_header_1_0(file)
+            if found != shape or kind != stored:
+                raise ValueError(f"{name} is {kind}{list(found)} where {stored}{list(shape)} is due")
+            n_bytes = math.prod(shape) * stored.itemsize
+            if n_bytes > min(info.file_size, self.size):
+                raise ValueError(f"{name} is cut short")
+            body = bytearray(file.read(n_bytes))  # so that the array can be written to
+        return np.frombuffer(body, stored).view(dtype).reshape(shape)
+
+
+@contextmanager
+def sealed(path: Path | str, what: str) -> Iterator[Sealed]:
+    """Open a file that `write_sealed` wrote. Whatever a damaged or foreign one leads to is one sentence."""
+    try:
+        with Path(path).open("rb") as file:
+            if not _whole(file):
+                raise DamagedError(f"{path}: is not {what}, or is cut short or damaged (its checksum is wrong)")
+            with zipfile.ZipFile(file) as archive:
+                yield Sealed(archive)
+    except SsorlError:
+        raise
+    except OSError as err:
+        raise DataError(f"{path}: cannot be read ({err.strerror or err}); check the name") from err
+    except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
+        reason = str(err).encode("unicode_escape").decode()[:200] or type(err).__name__
+        raise DataError(f"{path}: cannot be read as {what} ({reason})") from err
+
+
+def _whole(file: Any) -> bool:
+    size = file.seek(0, os.SEEK_END)
+    if size < SEAL:
+        return False
+    file.seek(0)
+    digest, left = hashlib.sha256(), size - SEAL
+    while left and (block := file.read(min(left, 1 << 20))):
+        digest.update(block)
+        left -= len(block)
+    seal = file.read()
+    file.seek(0)
+    return seal == digest.hexdigest().encode()
+
+
+def _stored(dtype: np.dtype) -> np.dtype:
+    """What a file holds for a type: bits, for those that NumPy has no name for, such as bfloat16."""
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is no number")
