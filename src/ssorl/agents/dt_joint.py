@@ -1,0 +1,52 @@
+"""DT-Joint: a Decision Transformer that learns from trajectories without actions by predicting what they lead to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ssorl.agents.base import Metrics
+from ssorl.agents.dt import DT, average, policy_loss
+from ssorl.agents.gpt import linear, linear_draws
+from ssorl.agents.windows import Window, Windows
+from ssorl.nn import Params
+
+
+@dataclass(frozen=True)
+class DTJoint(DT):
+    """DT-Joint, the paper's comparison without proxy labels (arXiv 2210.06518, appendix on DT-Joint).
+
+    nll + lambda_s |s_{t+1} - s^|^2 + lambda_r |r_t - r^|^2, the first over steps with an action, the others over all. A
+    missing action is a token of zeros. The paper does not say which token predicts what: here a state's token predicts
+    its action, as in DT, and the action's token what follows it, the next state and the reward, each by one linear
+    layer. States are standardised, rewards as they are. The entropy's bound is that of DT, over labelled steps.
+    """
+
+    lambda_s: float = 0.01  # weight of the squared error of the next state, summed over its dimensions
+    lambda_r: float = 0.1  # weight of the squared error of the reward
+
+    @property
+    def view(self) -> Windows:
+        """Sequences from any step."""
+        return Windows(self.batch, self.context, needs_actions=False)
+
+    def draws(self, n_obs: int, n_act: int) -> dict[str, Any]:
+        """Those of DT and the two heads."""
+        std = self.width**-0.5
+        heads = {"next_obs": linear_draws(self.width, n_obs, std), "rew": linear_draws(self.width, 1, std)}
+        return super().draws(n_obs, n_act) | heads
+
+    def loss(self, params: Params, batch: Window, temperature: jax.Array, key: jax.Array) -> tuple[jax.Array, Metrics]:
+        """DT's loss and the two predictions'."""
+        k_drop, k_sample = jax.random.split(key)
+        out = self.read(params, batch, slice(None), k_drop)
+        out = out.reshape(*batch.rew.shape, 3, self.width)
+        loss, metrics = policy_loss(params, out[..., 1, :], batch, temperature, k_sample)
+        next_obs, rew = (linear(params[name], out[..., 2, :]) for name in ("next_obs", "rew"))
+        obs_loss = average(jnp.square(next_obs - batch.next_obs).sum(-1), batch.mask)
+        rew_loss = average(jnp.square(rew[..., 0] - batch.rew), batch.mask)
+        loss = loss + self.lambda_s * obs_loss + self.lambda_r * rew_loss
+        return loss, metrics | {"loss": loss, "obs_loss": obs_loss, "rew_loss": rew_loss}

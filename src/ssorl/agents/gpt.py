@@ -1,0 +1,173 @@
+"""A GPT-2 over interleaved (return-to-go, state, action) tokens, as plain pytrees.
+
+Causal blocks with the norm first. `half` computes the blocks in bfloat16; embeddings, the statistics of norms and the
+softmax stay float32. Inputs may have any leading axes, or none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssorl.nn import Params
+
+# cuDNN's attention instead of XLA's in all blocks but the last: bfloat16 on a GPU only, and no dropout on its weights.
+_CUDNN = False
+
+
+# Weights ---------------------------------------------------------------------------------------------------
+
+
+class Draw(NamedTuple):
+    """An array to be drawn from a normal distribution; with `std` 0 it is constant."""
+
+    shape: tuple[int, ...]
+    std: float = 0.0
+    mean: float = 0.0
+
+
+def draw(key: jax.Array, tree: Any) -> Params:
+    """The arrays of a tree of `Draw`s, from one call of the generator: each call costs seconds to compile on a CPU."""
+    draws, shape = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Draw))
+    sizes = [int(np.prod(d.shape)) if d.std else 0 for d in draws]
+    parts = jnp.split(jax.random.normal(key, (sum(sizes),)), np.cumsum(sizes)[:-1])
+    arrays = [
+        d.mean + d.std * part.reshape(d.shape) if d.std else jnp.full(d.shape, d.mean, jnp.float32)
+        for d, part in zip(draws, parts, strict=True)
+    ]
+    return jax.tree.unflatten(shape, arrays)
+
+
+def linear_draws(n_in: int, n_out: int, std: float) -> dict[str, Draw]:
+    """A linear layer that starts without offset."""
+    return {"w": Draw((n_in, n_out), std), "b": Draw((n_out,))}
+
+
+def gpt_draws(n_obs: int, n_act: int, width: int, layers: int, max_time: int) -> dict[str, Any]:
+    """The whole network; `max_time` 0 leaves the embedding of time out.
+
+    As in GPT-2 the layers that end in the residual stream start smaller the more there are. Its deviation of 0.02 is
+    kept at width 512 and grows as the layers get narrower, so that they start alike.
+    """
+    std = 0.45 * width**-0.5
+    norm = {"gain": Draw((width,), mean=1.0), "bias": Draw((width,))}
+    block = {
+        "norm1": norm,
+        "qkv": linear_draws(width, 3 * width, std),
+        "join": linear_draws(width, width, std * (2 * layers) ** -0.5),
+        "norm2": norm,
+        "up": linear_draws(width, 4 * width, std),
+        "down": linear_draws(4 * width, width, std * (2 * layers) ** -0.5),
+    }
+    inputs = {name: linear_draws(n, width, (3 * n) ** -0.5) for name, n in (("rtg", 1), ("obs", n_obs), ("act", n_act))}
+    time = {"time": Draw((max_time, width), 0.02)} if max_time else {}
+    return {**inputs, **time, "norm": norm, "blocks": [block] * layers, "out": norm}
+
+
+# The network -----------------------------------------------------------------------------------------------
+
+
+def gpt(
+    params: Params,
+    rtg: jax.Array,
+    obs: jax.Array,
+    act: jax.Array,
+    time: jax.Array,
+    heads: int,
+    ask: slice = slice(None),
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+    half: bool | None = False,
+) -> jax.Array:
+    """What the network makes of rtg[..., K], obs[..., K, O], act[..., K, A], time[..., K] at the tokens `ask`.
+
+    The tokens of a step are its return-to-go, state and action, in this order; the output is [..., tokens, width] in
+    float32. The last block computes the tokens `ask` alone, and tokens after the last of them are left out.
+    Without a key nothing is dropped.
+    """
+    n = range(3 * rtg.shape[-1])[ask][-1] + 1
+    # One number a place where something is dropped: after the embedding, and three a block.
+    seeds = None if key is None or not dropout else jax.random.bits(key, (1 + 3 * len(params["blocks"]),), jnp.uint32)
+
+    x = _tokens(params, rtg, obs, act, time)[..., :n, :]
+    x = _norm(params["norm"], x).astype(jnp.bfloat16 if half else jnp.float32)
+    x = _drop(x, dropout, None if seeds is None else seeds[0])
+    for i, block in enumerate(params["blocks"]):
+        own = None if seeds is None else seeds[3 * i + 1 : 3 * i + 4]
+        last = i == len(params["blocks"]) - 1
+        x = _block(block, x, heads, ask if last else slice(None), dropout, own)
+    return _norm(params["out"], x).astype(jnp.float32)
+
+
+def linear(layer: Params, x: jax.Array) -> jax.Array:
+    """`linear_draws` weights applied to x[..., I], in its precision."""
+    return x @ layer["w"].astype(x.dtype) + layer["b"].astype(x.dtype)
+
+
+def _tokens(params: Params, rtg: jax.Array, obs: jax.Array, act: jax.Array, time: jax.Array) -> jax.Array:
+    """Embeddings in the order of the sequence, [..., 3 K, width]."""
+    tokens = [linear(params["rtg"], rtg[..., None]), linear(params["obs"], obs), linear(params["act"], act)]
+    if "time" in params:
+        when = params["time"][jnp.minimum(time, len(params["time"]) - 1)]
+        tokens = [x + when for x in tokens]
+    x = jnp.stack(tokens, axis=-2)
+    return x.reshape(*x.shape[:-3], -1, x.shape[-1])
+
+
+def _block(p: Params, x: jax.Array, heads: int, ask: slice, dropout: float, seeds: jax.Array | None) -> jax.Array:
+    """Attention and a two-layer network, each added to x[..., T, width]; the tokens `ask` come out."""
+    s_weights, s_join, s_down = (None, None, None) if seeds is None else seeds
+    h = _norm(p["norm1"], x)
+    whole = ask == slice(None)
+    if whole:
+        q, k, v = jnp.split(linear(p["qkv"], h), 3, axis=-1)
+    else:
+        width = x.shape[-1]
+        q = linear(jax.tree.map(lambda w: w[..., :width], p["qkv"]), h[..., ask, :])
+        k, v = jnp.split(linear(jax.tree.map(lambda w: w[..., width:], p["qkv"]), h), 2, axis=-1)
+        x = x[..., ask, :]
+    q, k, v = (y.reshape(*y.shape[:-1], heads, -1) for y in (q, k, v))
+    if _CUDNN and whole:
+        mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")
+    else:
+        place = np.arange(k.shape[-3])
+        mixed = _attention(q, k, v, place[ask][:, None] >= place, dropout, s_weights)
+    x = x + _drop(linear(p["join"], mixed.reshape(x.shape)), dropout, s_join)
+    h = jax.nn.relu(linear(p["up"], _norm(p["norm2"], x)))
+    return x + _drop(linear(p["down"], h), dropout, s_down)
+
+
+def _attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, sees: np.ndarray, dropout: float, seed: jax.Array | None
+) -> jax.Array:
+    """Mixtures of v[..., T, H, D] for the queries [..., Q, H, D]; sees[Q, T] says which token sees which."""
+    scores = jnp.einsum("...qhd,...thd->...hqt", q, k, preferred_element_type=jnp.float32) * q.shape[-1] ** -0.5
+    weights = jax.nn.softmax(jnp.where(sees, scores, -jnp.inf)).astype(v.dtype)
+    return jnp.einsum("...hqt,...thd->...qhd", _drop(weights, dropout, seed), v)
+
+
+def _norm(p: Params, x: jax.Array) -> jax.Array:
+    """Layer norm with gain and bias over the last axis, in the precision of x with statistics in float32."""
+    y = x.astype(jnp.float32)
+    y = y - y.mean(-1, keepdims=True)
+    y = y * jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + 1e-5)
+    return (y * p["gain"] + p["bias"]).astype(x.dtype)
+
+
+def _drop(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
+    """Dropout: zeros at a share `rate` of the places, the rest grown to keep the mean. Without a seed, x itself.
+
+    The coin of a place is a hash of its number and the seed (a Weyl sequence through a 32-bit mixer, as SplitMix): a
+    few operations that the compiler fuses into the layer's, where JAX's generator would cost more than the layer.
+    """
+    if seed is None:
+        return x
+    z = jax.lax.iota(jnp.uint32, x.size).reshape(x.shape) * np.uint32(0x9E3779B9) + seed
+    z = (z ^ (z >> 16)) * np.uint32(0x21F0AAAD)
+    z = (z ^ (z >> 15)) * np.uint32(0x735A2D97)
+    z = z ^ (z >> 15)
+    grown = (x.astype(jnp.float32) / (1 - rate)).astype(x.dtype)
+    return jnp.where(z >= np.uint32(round(rate * 2**32)), grown, 0)
