@@ -11,18 +11,18 @@ __version__ = "0.1.0"
 
 PUBLIC: dict[str, str] = {  # name -> the module it is in, imported on first use: `import ssorl` stays quick
     "load": "ssorl.data",
-    "split": "ssorl.pipeline",
-    "fit_idm": "ssorl.pipeline",
-    "label": "ssorl.pipeline",
-    "train": "ssorl.pipeline",
-    "evaluate": "ssorl.pipeline",
+    "split": "ssorl.api",
+    "fit_idm": "ssorl.api",
+    "label": "ssorl.api",
+    "train": "ssorl.api",
+    "evaluate": "ssorl.api",
     "run": "ssorl.runs",
 }
 __all__ = ["__version__", "evaluate", "fit_idm", "label", "load", "run", "split", "train"]
 
 if TYPE_CHECKING:
+    from ssorl.api import evaluate, fit_idm, label, split, train
     from ssorl.data import load
-    from ssorl.pipeline import evaluate, fit_idm, label, split, train
     from ssorl.runs import run
 
 

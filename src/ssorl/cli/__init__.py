@@ -13,6 +13,7 @@ from ssorl import __version__
 from ssorl.cli.behaviour import Behaviour
 from ssorl.cli.data import Data
 from ssorl.cli.label import Label
+from ssorl.cli.run import Run
 from ssorl.errors import SsorlError
 
 
@@ -21,7 +22,8 @@ class Cli:
     """Train control policies when most logged trajectories have no actions."""
 
     command: (
-        Annotated[Data, tyro.conf.subcommand("data")]
+        Annotated[Run, tyro.conf.subcommand("run")]
+        | Annotated[Data, tyro.conf.subcommand("data")]
         | Annotated[Label, tyro.conf.subcommand("label")]
         | Annotated[Behaviour, tyro.conf.subcommand("behaviour")]
     )

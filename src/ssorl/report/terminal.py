@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -98,3 +100,37 @@ def show_labels(told: dict, written: list[str]) -> None:
         true = f", MSE {done['mse']:.4g}" if "mse" in done else ""
         console.print(f"round {done['round']}: {done['added_steps']:,} steps added, validation error {errors}{true}")
     console.print(f"written: {escape(', '.join(written))}", soft_wrap=True, highlight=False)
+
+
+def show_run(told: dict, folder: Path) -> None:
+    """The end of a run: who reached what, what the unlabelled data was worth, and where to look further."""
+    from ssorl.report import answer as words
+
+    console = Console()
+    cells = told.get("cells") or [{**told, "folder": "."}]
+    estimate = told["kind"] == "fqe"
+    unit = "est. value" if estimate else "norm. return" if told["normalised"] else "return"
+    for cell in cells:
+        if "cells" in told:
+            console.print(f"[bold]labelled from the bottom {cell['quality']:g} %[/]")
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("", unit, "95 % interval", "relative gap"):
+            table.add_column(name, justify="right" if name else "left", no_wrap=True)
+        for variant, score in cell["scores"].items():
+            low, high = (words.score(score[k], told["normalised"]) for k in ("low", "high"))
+            gap = (cell["relative_gap"] or {}).get(variant)
+            table.add_row(
+                f"{variant:8}  [dim]{words.NAMES[variant]}[/]",
+                words.score(score["mean"], told["normalised"]),
+                escape(f"[{low}, {high}]"),
+                "" if gap is None else words.share(gap),
+            )
+        console.print(table)
+    console.print(words.answer_cells(told) if "cells" in told else words.answer(told), soft_wrap=True, highlight=False)
+    for caveat in () if "cells" in told else words.caveats(told):
+        console.print(f"[dim]{escape(caveat)}[/]", soft_wrap=True, highlight=False)
+    where = escape(str(folder))
+    console.print(f"report: {where}/report.html", soft_wrap=True, highlight=False)
+    if not estimate:
+        first = escape(str(folder / cells[0]["folder"]))
+        console.print(f"further: ssorl evaluate {first} --video policy.gif", soft_wrap=True, highlight=False)

@@ -1,0 +1,70 @@
+"""The steps of Algorithm 1 one by one, for a notebook: `ssorl.split, fit_idm, label, train, evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from ssorl.agents import make
+from ssorl.data import split as splits
+from ssorl.data.episodes import Episodes
+from ssorl.errors import SsorlError
+from ssorl.evaluate import Scores
+from ssorl.evaluate import evaluate as play
+from ssorl.idm.fill import Filled, fill, resolve
+from ssorl.idm.fit import fit
+from ssorl.idm.label import Labeller, labeller
+from ssorl.pipeline import Task, surest, task
+from ssorl.plan import suited
+from ssorl.player import Player, Policy
+from ssorl.train import Run
+from ssorl.train import train as train_one
+
+
+def split(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int = 0) -> Task:
+    """Hide all actions but those of `fraction` of the trajectories, drawn from the bottom `quality` % by return.
+
+    The result's `data` is what learning may see; `whole` has the truth.
+    """
+    return task(eps, splits.coupled(eps, fraction, quality, seed))
+
+
+def fit_idm(data: Episodes | Task, idm: str = "robust", preset: str = "quick", seed: int = 0) -> Labeller:
+    """An inverse dynamics model fitted to the steps that have an action."""
+    model, eps = resolve(idm, preset), data.data if isinstance(data, Task) else data
+    return model if isinstance(model, Labeller) else labeller(fit(eps, model, seed), eps)
+
+
+def label(data: Episodes | Task, model: Labeller, certain: float | None = None) -> Filled:
+    """The same trajectories with proxies for the missing actions, `certain` being the share of them to use.
+
+    The result's `eps` is what to train on, its `report` says how good the proxies are; of a `Task`, against the truth.
+    """
+    eps, whole = (data.data, data.whole) if isinstance(data, Task) else (data, None)
+    done = fill(eps, model, truth=None if whole is None else whole.act)
+    return replace(done, eps=surest(done, certain))
+
+
+def train(
+    eps: Episodes,
+    agent: str = "td3bc",
+    preset: str = "quick",
+    seed: int = 0,
+    policy: Literal["average", "last"] = "average",
+    **settings: Any,
+) -> Policy:
+    """A policy trained on every step that has an action; `settings` are the agent's, such as `updates`."""
+    kind = suited(make(agent, preset, **settings), eps.meta.env, eps)
+    done = train_one(kind, Run(eps, seed), every=kind.updates)
+    params = done.average if policy == "average" else done.policy
+    return Policy(Player(kind, params, done.scaler, eps.meta.low, eps.meta.high), eps.meta.env)
+
+
+def evaluate(policies: Policy | Sequence[Policy], env: str | None = None, episodes: int = 30, seed: int = 0) -> Scores:
+    """What one or several policies earn in an environment, by default the one their data came from."""
+    some = [policies] if isinstance(policies, Policy) else list(policies)
+    name = env or next((p.env for p in some if p.env), None)
+    if name is None:
+        raise SsorlError("no environment is known for these policies; name one, as in evaluate(policy, env='hopper')")
+    return play([p.player for p in some], name, episodes, seed)

@@ -1,0 +1,278 @@
+"""Algorithm 1 (arXiv 2210.06518): fit an inverse dynamics model where actions are known, label the rest, train on all.
+
+Judged against the two agents that bound it: the baseline, trained on the labelled trajectories alone, and the oracle,
+trained with every true action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from ssorl.data.episodes import Episodes
+from ssorl.data.split import Split, apply, truth
+from ssorl.data.stats import standardiser
+from ssorl.evaluate import evaluate
+from ssorl.idm.fill import Filled, fill
+from ssorl.idm.fit import fit_many
+from ssorl.idm.label import Labeller, labeller
+from ssorl.plan import Cell, Job, Plan, draw
+from ssorl.player import Player
+from ssorl.train import Look, Run, Trained, train_many
+
+STARTS = 0  # seed of the evaluation's start states: the same for every policy, seed and quality
+PEEK = 5  # episodes a policy plays when its training is looked at, from start states of their own
+
+
+class Task(NamedTuple):
+    """Trajectories some of whose actions are missing."""
+
+    data: Episodes  # NaN over every missing action: all that learning may see
+    whole: Episodes | None  # the same with the true ones, for the oracle and for diagnostics; None: nobody knows them
+    split: Split | None
+
+
+class Judged(NamedTuple):
+    """What the policies are worth."""
+
+    returns: np.ndarray  # [P, E], what each earned in each episode, or an estimate for each start state
+    lengths: np.ndarray  # [P, E], steps
+    starts: np.ndarray  # [E, O], the first observations
+
+
+class Outcome(NamedTuple):
+    """All that a plan came to."""
+
+    tasks: dict[Cell, Task]
+    filled: dict[Cell, Filled]  # empty for an agent that needs no proxies
+    players: dict[Job, Player]
+    returns: dict[Job, np.ndarray]  # [E]
+    curves: dict[Job, dict[str, np.ndarray]]  # metric -> [C]; `at`, updates; `return`, where it can be played
+
+
+def run(eps: Episodes, plan: Plan, keep: Keep | None = None, watch: Watch | None = None) -> Outcome:
+    """Algorithm 1 for every quality and seed, between its bounds. What `keep` holds already is not done again."""
+    keep, watch = keep or Keep(), watch or Watch()
+
+    with keep.stage("split"):
+        tasks = {cell: task(eps, keep.split(cell) or draw(plan, eps, cell)) for cell in plan.cells}
+        keep.splits(tasks)
+        watch.has_split(plan, tasks)
+
+    with keep.stage("labels"):
+        filled = label(plan, tasks, keep, watch) if plan.idm is not None and "ss" in plan.variants else {}
+        watch.has_labelled(plan, filled)
+
+    with keep.stage("training"):
+        runs = {job: run for cell in tasks for job, run in agents(plan, cell, tasks[cell], filled.get(cell)).items()}
+        trained = train(plan, runs, keep, watch)
+        players = {job: player(plan, runs[job].eps, done) for job, done in trained.items()}
+        keep.players(players)
+        watch.has_trained(plan, trained)
+
+    with keep.stage("evaluation"):
+        judged = keep.judged() or (play if plan.env else estimate)(plan, players, tasks, filled, watch)
+        keep.judgement(judged)
+
+    returns = dict(zip(players, judged.returns, strict=True))
+    curves = {job: {**done.curve, **keep.peeks(job)} for job, done in trained.items()}
+    return Outcome(tasks, filled, players, returns, curves)
+
+
+# The stages ------------------------------------------------------------------------------------------------
+
+
+def task(eps: Episodes, split: Split | None) -> Task:
+    """Hide what the split hides; without one the data is taken as it is."""
+    if split is None:
+        return Task(eps, None, None)
+    data = apply(split, eps)
+    act = np.where(data.labelled[:, None], data.act, truth(split, eps))
+    return Task(data, replace(data, act=act, meta=eps.meta), split)
+
+
+def label(plan: Plan, tasks: dict[Cell, Task], keep: Keep, watch: Watch) -> dict[Cell, Filled]:
+    """Fit an inverse dynamics model to each task's known actions and fill in the missing ones."""
+    found = {cell: keep.filled(cell, one.data) for cell, one in tasks.items()}
+    todo = [cell for cell, done in found.items() if done is None]
+    # On an accelerator all models are one program; on a CPU each is kept as soon as it is fitted.
+    size = 1 if jax.default_backend() == "cpu" else max(1, len(todo))
+    for first in range(0, len(todo), size):
+        group = todo[first : first + size]
+        for cell, model in zip(group, fit(plan, [(tasks[c].data, c.seed) for c in group], watch), strict=True):
+            whole = tasks[cell].whole
+            known = None if whole is None else whole.act
+            done = fill(tasks[cell].data, model, cell.seed, truth=known, progress=watch.progress)
+            keep.labels(cell, done)
+            found[cell] = done
+    return {cell: done for cell, done in found.items() if done is not None}
+
+
+def fit(plan: Plan, some: list[tuple[Episodes, int]], watch: Watch) -> list[Labeller]:
+    """A model for each of some data with a seed, or the one model that was fitted before."""
+    if isinstance(plan.idm, Labeller) or plan.idm is None:
+        return [plan.idm] * len(some)  # type: ignore[list-item]
+    select = plan.idm.select
+    tell = lambda n, error: watch.progress("fitting", n, f"validation {select} {np.mean(error):.4g}")  # noqa: E731
+    return [labeller(idm, eps) for idm, (eps, _) in zip(fit_many(some, plan.idm, tell), some, strict=True)]
+
+
+def agents(plan: Plan, cell: Cell, task: Task, filled: Filled | None) -> dict[Job, Run]:
+    """Who learns from what: the agents differ in their action table, their steps and their seed alone."""
+    known = np.flatnonzero(task.data.labelled)
+    runs = {"baseline": Run(task.data, cell.seed, known)}
+    runs["ss"] = Run(surest(filled, plan.certain) if filled else task.data, cell.seed)
+    if task.whole is not None:
+        runs["oracle"] = Run(task.whole, cell.seed)
+    return {plan.job(variant, cell): runs[variant] for variant in plan.variants}
+
+
+def surest(filled: Filled, share: float | None) -> Episodes:
+    """The labelled data without the actions the model is least sure of: all but this share of the proxies."""
+    if share is None:
+        return filled.eps
+    half = (filled.eps.meta.high - filled.eps.meta.low) / 2
+    steps = np.flatnonzero(filled.labels.proxy)
+    doubt = ((filled.labels.std[steps] / np.where(half > 0, half, 1)) ** 2).mean(1)
+    act = filled.eps.act.copy()
+    act[steps[np.argsort(doubt, kind="stable")[round(share * len(steps)) :]]] = np.nan
+    return filled.eps.with_actions(act)
+
+
+def train(plan: Plan, runs: dict[Job, Run], keep: Keep, watch: Watch) -> dict[Job, Trained]:
+    """All agents, those that share their trajectories in one call."""
+    groups: dict[int, list[Job]] = {}
+    for job, one in runs.items():
+        groups.setdefault(id(one.eps.obs), []).append(job)
+    trained = {}
+    for number, group in enumerate(groups.values()):
+        some = [runs[job] for job in group]
+        trained |= zip(
+            group,
+            train_many(
+                plan.agent,
+                some,
+                every=plan.every,
+                callback=partial(peek, plan, group, some, keep),
+                progress=partial(watch.progress, "training"),
+                folder=keep.checkpoints(number),
+            ),
+            strict=True,
+        )
+    return {job: trained[job] for job in runs}
+
+
+def peek(plan: Plan, group: list[Job], runs: list[Run], keep: Keep, look: Look) -> None:
+    """Let policies in training play a little, for the learning curve. Nothing is chosen by it."""
+    scores = None
+    if plan.env:
+        params = jax.device_get(look.average if plan.policy == "average" else jax.vmap(plan.agent.policy)(look.state))
+        scaler = standardiser(runs[0].eps)
+        players = [
+            Player(plan.agent, jax.tree.map(lambda x, i=place: x[i], params), scaler, meta.low, meta.high)
+            for place, meta in enumerate(runs[i].eps.meta for i in look.runs)
+        ]
+        scores = evaluate(players, plan.env, PEEK, STARTS + 1).returns.mean(1)
+    keep.look(look, [group[i] for i in look.runs], scores)
+
+
+def player(plan: Plan, eps: Episodes, trained: Trained) -> Player:
+    """The trained agent, ready to act."""
+    params = trained.average if plan.policy == "average" else trained.policy
+    return Player(plan.agent, params, trained.scaler, eps.meta.low, eps.meta.high)
+
+
+def play(plan: Plan, players: dict[Job, Player], tasks: object, filled: object, watch: Watch) -> Judged:
+    """Every policy in every episode at once."""
+    progress = partial(watch.progress, "evaluating")
+    scores = evaluate(list(players.values()), plan.env or "", plan.episodes, STARTS, progress)
+    return Judged(scores.returns, scores.lengths, scores.starts)
+
+
+def estimate(
+    plan: Plan, players: dict[Job, Player], tasks: dict[Cell, Task], filled: dict[Cell, Filled], watch: Watch
+) -> Judged:
+    """Where there is nothing to play in: fitted-Q evaluation on the best knowledge of the data there is."""
+    from ssorl.fqe import fqe
+
+    values = []
+    for job, one in players.items():
+        cell = next(c for c in tasks if plan.job(job.variant, c) == job)
+        data = tasks[cell].whole or (filled[cell].eps if cell in filled else tasks[cell].data)
+        values.append(fqe(one, data, seed=job.seed, progress=partial(watch.progress, "evaluating")).values)
+    nothing = np.zeros((len(values), 0))  # no steps were made, and the start states are the data's own
+    return Judged(np.stack(values), nothing, nothing)
+
+
+# Who keeps and who watches ---------------------------------------------------------------------------------
+
+
+class Keep:
+    """Where the stages' results go. This one forgets; `runs.Folder` writes files and finds them again."""
+
+    def __init__(self) -> None:
+        self._peeks: dict[Job, dict[str, list[float]]] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Around a stage."""
+        yield
+
+    def split(self, cell: Cell) -> Split | None:
+        """A split from before."""
+
+    def splits(self, tasks: dict[Cell, Task]) -> None:
+        """All splits, as drawn."""
+
+    def filled(self, cell: Cell, data: Episodes) -> Filled | None:
+        """Labels from before."""
+
+    def labels(self, cell: Cell, done: Filled) -> None:
+        """Labels, just made."""
+
+    def checkpoints(self, group: int) -> Path | None:
+        """Where a group of trainings is kept."""
+
+    def look(self, look: Look, jobs: list[Job], scores: np.ndarray | None) -> None:
+        """A training was looked at; with the mean return of each job where it can be played."""
+        for place, job in enumerate(jobs):
+            mine = self._peeks.setdefault(job, {"at": [], **({"return": []} if scores is not None else {})})
+            mine["at"].append(look.at)
+            if scores is not None:
+                mine["return"].append(float(scores[place]))
+
+    def peeks(self, job: Job) -> dict[str, np.ndarray]:
+        """What the looks at a job found."""
+        return {name: np.array(values) for name, values in self._peeks.get(job, {}).items()}
+
+    def players(self, players: dict[Job, Player]) -> None:
+        """The trained policies."""
+
+    def judged(self) -> Judged | None:
+        """An evaluation from before."""
+
+    def judgement(self, judged: Judged) -> None:
+        """The evaluation."""
+
+
+class Watch:
+    """Who is told how it goes. This one tells nobody."""
+
+    def has_split(self, plan: Plan, tasks: dict[Cell, Task]) -> None:
+        """Which actions are hidden is settled."""
+
+    def has_labelled(self, plan: Plan, filled: dict[Cell, Filled]) -> None:
+        """Every proxy is there."""
+
+    def has_trained(self, plan: Plan, trained: dict[Job, Trained]) -> None:
+        """Every agent is trained."""
+
+    def progress(self, what: str, n: int, note: str = "") -> None:
+        """`n` more of fitting, labelling, training or evaluating are done."""

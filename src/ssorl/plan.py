@@ -1,0 +1,259 @@
+"""What a run is to do: every choice by name, checked before the long part begins."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from inspect import signature
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from ssorl.agents import AGENTS, make
+from ssorl.agents.base import Agent
+from ssorl.data import split as splits
+from ssorl.data.episodes import Episodes
+from ssorl.data.split import Split
+from ssorl.errors import DataError, SsorlError
+from ssorl.idm.fill import resolve
+from ssorl.idm.label import Labeller
+from ssorl.idm.model import IdmConfig
+
+VARIANTS = ("baseline", "ss", "oracle")
+LOOKS = {"quick": 5, "paper": 20}  # times that a training is looked at, by preset
+
+
+class Cell(NamedTuple):
+    """One split of the data: the labelled come from the bottom `quality` % (None: not asked), drawn by `seed`."""
+
+    quality: float | None
+    seed: int
+
+
+class Job(NamedTuple):
+    """One agent to train. The oracle is the same whatever the quality of the labelled data: None."""
+
+    variant: str
+    quality: float | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """As checkpoints and metrics call it."""
+        return f"{self.variant}{'' if self.quality is None else f'-q{self.quality:g}'}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides a result besides the trajectories. A seed decides the split, the IDM, the agent, the batches."""
+
+    names: dict[str, str]  # of agent, idm and preset, as they were asked for
+    agent: Agent
+    idm: IdmConfig | Labeller | None  # None: the agent learns from steps without actions by itself
+    setup: str | None  # which split; None: the data lacks actions already, and nobody knows them
+    recipe: dict[str, Any]  # its parameters, without quality and seed
+    qualities: tuple[float | None, ...]
+    seeds: tuple[int, ...]
+    variants: tuple[str, ...]
+    certain: float | None  # share of the proxies to learn from, the surest first; None: all
+    env: str | None  # where policies are played; None: their values are estimated from the data
+    episodes: int  # played by each policy at the end
+    policy: Literal["average", "last"]  # which weights are evaluated and kept
+    looks: int  # times that a training is looked at
+    notes: tuple[str, ...] = ()  # what the user should know before it begins
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every split."""
+        return [Cell(quality, seed) for quality in self.qualities for seed in self.seeds]
+
+    def job(self, variant: str, cell: Cell) -> Job:
+        """Whose training serves as this variant in this cell."""
+        return Job(variant, None if variant == "oracle" else cell.quality, cell.seed)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Every training."""
+        return list(dict.fromkeys(self.job(variant, cell) for variant in self.variants for cell in self.cells))
+
+    @property
+    def every(self) -> int:
+        """Updates between two looks: whole periods of the agent."""
+        period = self.agent.period
+        return max(period, -(-self.agent.updates // (self.looks * period)) * period)
+
+
+def make_plan(
+    eps: Episodes,
+    agent: str = "td3bc",
+    idm: str = "robust",
+    preset: str = "quick",
+    setup: str | None = None,
+    quality: float | Sequence[float] | None = None,
+    seeds: int | Sequence[int] = 1,
+    variants: Sequence[str] | None = None,
+    certain: float | None = None,
+    env: str | None = None,
+    episodes: int = 30,
+    policy: Literal["average", "last"] = "average",
+    idm_updates: int | None = None,
+    idm_members: int | None = None,
+    settings: dict[str, Any] | None = None,
+    **recipe: Any,
+) -> Plan:
+    """The plan for these trajectories; `settings` are the agent's, `recipe` the split's (`fraction`, …)."""
+    known = bool(eps.labelled.all()) or setup is not None or quality is not None or bool(recipe)
+    seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    qualities = tuple(quality) if isinstance(quality, Sequence) else (quality,)
+    notes: list[str] = []
+    if not known:
+        setup, qualities = None, (None,)
+    elif (setup or "coupled") == "coupled":
+        setup, qualities = "coupled", tuple(50.0 if q is None else q for q in qualities)
+    elif setup != "decoupled":
+        raise SsorlError(
+            f"the {setup} setup hides no action; write its trajectories to a file with `ssorl data split … --setup "
+            f"{setup} --data FILE` and run on that"
+        )
+    elif qualities != (None,):
+        raise SsorlError("--quality means nothing in the decoupled setup, which is drawn by thirds; leave it out")
+    where = _environment(env, eps, notes)
+    player = _agent(agent, preset, settings or {}, where, eps)
+    plan = Plan(
+        {"agent": agent, "idm": idm, "preset": preset},
+        player,
+        _idm(idm, preset, idm_updates, idm_members) if player.view.needs_actions else None,
+        setup,
+        recipe,
+        qualities,
+        seeds,
+        _variants(variants, known, notes),
+        certain,
+        where,
+        episodes,
+        policy,
+        LOOKS.get(preset, 5),
+    )
+    _check(plan)
+    for cell in plan.cells:  # whatever cannot be drawn is said now
+        draw(plan, eps, cell)
+    if where is None:
+        notes.append("there is no environment to play in: policies are judged by fitted-Q evaluation, an estimate")
+    return replace(plan, notes=tuple(notes))
+
+
+def draw(plan: Plan, eps: Episodes, cell: Cell) -> Split | None:
+    """The split of a cell; None where the data lacks actions already."""
+    if plan.setup is None:
+        return None
+    how = getattr(splits, plan.setup)
+    odd = [name for name in plan.recipe if name not in signature(how).parameters]
+    if odd:
+        raise SsorlError(f"the {plan.setup} setup has no {', '.join(odd)}; leave it out or name another --setup")
+    quality = {} if cell.quality is None else {"quality": cell.quality}
+    return how(eps, **plan.recipe, **quality, seed=cell.seed)
+
+
+def as_config(plan: Plan) -> dict:
+    """The plan as plain values, for people and for telling one run from another."""
+    model = plan.idm
+    if isinstance(model, Labeller):
+        digest = hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(model.idm.params)))
+        told = {"name": plan.names["idm"], "digest": digest.hexdigest()[:16], **asdict(model.idm.config)}
+    else:
+        told = {"name": plan.names["idm"], **asdict(model)} if model is not None else None
+    return {
+        "agent": {"name": plan.names["agent"], **asdict(plan.agent)},  # type: ignore[call-overload]
+        "idm": told,
+        "preset": plan.names["preset"],
+        "split": {"setup": plan.setup, **plan.recipe, "quality": list(plan.qualities)},
+        "seeds": list(plan.seeds),
+        "variants": list(plan.variants),
+        "certain": plan.certain,
+        "env": plan.env,
+        "episodes": plan.episodes,
+        "policy": plan.policy,
+        "looks": plan.looks,
+    }
+
+
+def _check(plan: Plan) -> None:
+    if not plan.seeds or min(plan.seeds) < 0 or len(set(plan.seeds)) < len(plan.seeds):
+        raise SsorlError(f"--seeds is {list(plan.seeds)}; give different whole numbers from 0 up")
+    if len(set(plan.qualities)) < len(plan.qualities):
+        raise SsorlError(f"--quality names one value twice: {list(plan.qualities)}; name each once")
+    if plan.certain is not None and not 0 < plan.certain <= 1:
+        raise SsorlError(
+            f"--certain is {plan.certain:g}; it is the share of the proxies to keep, above 0 and at most 1"
+        )
+    if plan.episodes < 1:
+        raise SsorlError(f"--episodes is {plan.episodes}; give a whole number from 1 up")
+    if plan.policy not in ("average", "last"):
+        raise SsorlError(f"--policy is {plan.policy}; choose average or last")
+
+
+def _variants(asked: Sequence[str] | None, known: bool, notes: list[str]) -> tuple[str, ...]:
+    odd = [v for v in asked or () if v not in VARIANTS]
+    if odd:
+        raise SsorlError(f"--variants names {odd[0]}; choose among {', '.join(VARIANTS)}")
+    if not known and asked is None:
+        notes.append("the hidden actions are not known, so there is no oracle to compare with")
+        return VARIANTS[:2]
+    if not known and "oracle" in (asked or ()):
+        raise DataError("--variants asks for the oracle, but nobody knows the missing actions; leave it out")
+    return tuple(v for v in VARIANTS if asked is None or v in asked)
+
+
+def _idm(name: str, preset: str, updates: int | None, members: int | None) -> IdmConfig | Labeller:
+    from ssorl.idm import IDMS
+
+    # A saved model is used as it is, so the preset is not for it.
+    return resolve(name, preset if name in IDMS else None, updates, members)
+
+
+def _agent(name: str, preset: str, settings: dict[str, Any], env: str | None, eps: Episodes) -> Agent:
+    """The agent, with the settings published for its environment where it has some."""
+    kind = AGENTS.get(name)
+    family = (env or "").partition("-")[0]
+    if kind is not None and preset == "paper" and family in kind.PRESETS:
+        preset = family
+    if kind is not None:
+        known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+        odd = [k for k in settings if k not in known]
+        if odd:
+            raise SsorlError(f"{name} has no setting {odd[0]!r}; it has {', '.join(known)}")
+    return suited(make(name, preset, **settings), env, eps)
+
+
+def suited(agent: Agent, env: str | None, eps: Episodes) -> Agent:
+    """The agent as it wants to be for a task; one may want to know the return to aim for."""
+    fitted_to = getattr(agent, "fitted_to", None)
+    return agent if fitted_to is None else fitted_to(env, eps)
+
+
+def _environment(asked: str | None, eps: Episodes, notes: list[str]) -> str | None:
+    """Where to play: what was asked for, else what the data says, if that exists here and fits."""
+    from ssorl import envs
+    from ssorl.evaluate import horizon
+
+    name = asked or eps.meta.env
+    if name is None or name == "none":
+        return None
+    try:
+        horizon(name)  # says in a sentence what is wrong with a name
+    except SsorlError:
+        if asked:
+            raise
+        notes.append(f"the data names the environment {name}, which is not here; name another with --env")
+        return None
+    one = envs.make(name, 1)
+    got, due = (eps.n_obs, eps.n_act), (one.n_obs, one.n_act)
+    if got != due:
+        sizes = "states of {} and actions of {} numbers"
+        if asked:
+            raise SsorlError(f"--env {name}: has {sizes.format(*due)}, the data {sizes.format(*got)}; name another")
+        notes.append(f"{name}, which the data names, has {sizes.format(*due)} where the data has {sizes.format(*got)}")
+        return None
+    return name

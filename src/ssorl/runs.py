@@ -1,0 +1,321 @@
+"""The run folder: every stage of a run in files, so that the same command goes on where it stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ssorl import about
+from ssorl.checkpoint import save_policy
+from ssorl.data.episodes import Episodes
+from ssorl.data.sources import load
+from ssorl.data.split import Split
+from ssorl.errors import SsorlError
+from ssorl.idm import files
+from ssorl.idm.fill import Filled
+from ssorl.idm.label import Labeller, Labels, filled
+from ssorl.pipeline import Judged, Keep, Task, Watch
+from ssorl.pipeline import run as algorithm
+from ssorl.plan import Cell, Job, Plan, as_config, make_plan
+from ssorl.player import Player
+from ssorl.report.page import page
+from ssorl.result import cell_result, parent_result
+from ssorl.store import write_npz, write_text
+from ssorl.train import Look
+
+
+class Result(NamedTuple):
+    """What a run found, and where everything is."""
+
+    folder: Path
+    told: dict  # result.json
+
+    @property
+    def scores(self) -> dict:
+        """By variant; with several qualities each has its own, in `told["cells"]`."""
+        return self.told["scores"]
+
+
+def run(
+    dataset: str | Path | Episodes,
+    out: Path | str | None = None,
+    watch: Watch | None = None,
+    command: str | None = None,
+    **choices: Any,
+) -> Result:
+    """Algorithm 1 on a dataset, between baseline and oracle, in a run folder (default: one of its own under runs/).
+
+    The choices are those of `plan.make_plan`: agent, idm, preset, fraction, quality, seeds, variants, env, …
+    A run that was stopped goes on, and one that is done is not done again.
+    """
+    eps = dataset if isinstance(dataset, Episodes) else load(dataset)
+    return execute(eps, make_plan(eps, **choices), out, watch, command or _call(dataset, choices))
+
+
+def execute(eps: Episodes, plan: Plan, out: Path | str | None, watch: Watch | None, command: str) -> Result:
+    """Run a plan in its folder."""
+    config = {"data": describe(eps), **as_config(plan)}
+    path = Path(out) if out is not None else default_folder(eps, plan, config)
+    with Folder.open(path, plan, config, command, eps) as folder:
+        if not folder.finished:
+            outcome = algorithm(eps, plan, folder, watch)
+            folder.finish(eps, outcome)
+        return Result(path, folder.result())
+
+
+class Folder(Keep):
+    """One run's files. With several qualities each has a folder of its own in it; trainings are kept above them."""
+
+    def __init__(self, path: Path, plan: Plan, record: dict) -> None:
+        super().__init__()
+        self.path, self.plan, self.record = path, plan, record
+        self.seconds: dict[str, float] = _json(path / "timings.json") or {}
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, plan: Plan, config: dict, command: str, eps: Episodes) -> Iterator[Folder]:
+        """Take the folder for this process: a new one, or one that the same configuration made."""
+        with _lock(path):
+            record = _json(path / "config.json")
+            if record is None:
+                _check_foreign(path)
+                _check_space(path, plan, eps)
+                record = {"config": _plain(config), "command": command, "started": _now(), **about.everything()}
+                write_text(path / "config.json", json.dumps(record, indent=1))
+            elif difference := differences(record.get("config"), _plain(config)):
+                raise SsorlError(
+                    f"{path}: holds another run ({difference}); choose another --out, or remove that folder first"
+                )
+            yield cls(path, plan, record)
+
+    def home(self, quality: float | None) -> Path:
+        """Where the files of a quality are."""
+        return self.path / f"q{quality:g}" if len(self.plan.qualities) > 1 else self.path
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return bool((_json(self.path / "result.json") or {}).get("complete"))
+
+    def result(self) -> dict:
+        """What was found; its page is drawn again if it is gone."""
+        for home in {self.path, *(self.home(q) for q in self.plan.qualities)}:
+            if not (home / "report.html").is_file():
+                page(home)
+        return json.loads((self.path / "result.json").read_text())
+
+    def finish(self, eps: Episodes, outcome: Any) -> None:
+        """Write the results and their pages; result.json of the folder itself comes last and says it is done."""
+        told = {"title": eps.meta.source, **self.record, "timings": self.seconds}
+        results = {}
+        for quality in self.plan.qualities:
+            home = self.home(quality)
+            results[home.name] = cell_result(self.plan, eps, outcome, quality, told)
+            write_text(home / "result.json", json.dumps(results[home.name], indent=1, allow_nan=False))
+            page(home)
+        if len(results) > 1:
+            write_text(self.path / "result.json", json.dumps(parent_result(results), indent=1, allow_nan=False))
+            page(self.path)
+
+    # --- the stages
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Keep its time; of a stage that was stopped the parts add up, except what a kill cut off."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - began, 2)
+            write_text(self.path / "timings.json", json.dumps(self.seconds))
+
+    def _split(self, cell: Cell) -> Path:
+        return self.home(cell.quality) / "splits" / f"{cell.seed}.json"
+
+    def split(self, cell: Cell) -> Split | None:
+        """The split in the folder."""
+        path = self._split(cell)
+        return Split.load(path) if path.is_file() else None
+
+    def splits(self, tasks: dict[Cell, Task]) -> None:
+        """Write those that are not there."""
+        for cell, task in tasks.items():
+            if task.split is not None and not self._split(cell).is_file():
+                task.split.save(self._split(cell))
+
+    def filled(self, cell: Cell, data: Episodes) -> Filled | None:
+        """The model and its proxies."""
+        home, seed = self.home(cell.quality), str(cell.seed)
+        proxies = home / "proxies" / f"{seed}.npz"
+        if not proxies.is_file():  # written last
+            return None
+        ready = self.plan.idm if isinstance(self.plan.idm, Labeller) else files.load(home / "idm" / seed)
+        with np.load(proxies, allow_pickle=False) as arrays:
+            steps, few = arrays["step"], {k: arrays[k] for k in ("act", "act_std", "unseen")}
+        act, std, unseen = data.act.copy(), np.zeros_like(data.act), np.zeros(data.n_steps, bool)
+        act[steps], std[steps], unseen[steps] = few["act"], few["act_std"], few["unseen"]
+        labels = Labels(act, std, ~data.labelled, unseen)
+        return Filled(filled(data, labels, ready), labels, ready, _json(proxies.with_suffix(".json")) or {})
+
+    def labels(self, cell: Cell, done: Filled) -> None:
+        """Write them: the model first, the proxies last."""
+        home, seed, steps = self.home(cell.quality), str(cell.seed), np.flatnonzero(done.labels.proxy)
+        if not isinstance(self.plan.idm, Labeller):
+            files.save(done.ready, home / "idm" / seed)
+        act, std, _, unseen = done.labels
+        write_text(home / "proxies" / f"{seed}.json", json.dumps(done.report, indent=1, allow_nan=False))
+        arrays = {"step": steps, "act": act[steps], "act_std": std[steps], "unseen": unseen[steps]}
+        write_npz(home / "proxies" / f"{seed}.npz", arrays)
+
+    def checkpoints(self, group: int) -> Path | None:
+        """Where the engine keeps its trainings."""
+        return self.path / "checkpoints" / str(group)
+
+    def look(self, look: Look, jobs: list[Job], scores: np.ndarray | None) -> None:
+        """Write what was earned; a look that is had again, after a stop, finds the same."""
+        if scores is None:
+            return
+        told = _json(self.path / "looks.json") or {}
+        for job, score in zip(jobs, scores, strict=True):
+            told.setdefault(job.name, {})[str(look.at)] = float(score)
+        write_text(self.path / "looks.json", json.dumps(told))
+
+    def peeks(self, job: Job) -> dict[str, np.ndarray]:
+        """The looks at a job, in order."""
+        every, last = self.plan.every, self.plan.agent.updates
+        at = [*range(every, last, every), last]
+        told = (_json(self.path / "looks.json") or {}).get(job.name)
+        return {"at": np.array(at)} | ({"return": np.array([told[str(n)] for n in at])} if told else {})
+
+    def players(self, players: dict[Job, Player]) -> None:
+        """A policy file for each variant and seed; a training that serves several qualities is in each."""
+        for cell in self.plan.cells:
+            for variant in self.plan.variants:
+                path = self.home(cell.quality) / "policies" / f"{variant}-{cell.seed}.npz"
+                if not path.is_file():
+                    note = {"variant": variant, "seed": cell.seed, "quality": cell.quality, "policy": self.plan.policy}
+                    save_policy(path, *players[self.plan.job(variant, cell)], env=self.plan.env, note=note)
+
+    def judged(self) -> Judged | None:
+        """The evaluation."""
+        path = self.path / "evaluation.npz"
+        if not path.is_file():
+            return None
+        with np.load(path, allow_pickle=False) as arrays:
+            return Judged(*(arrays[name] for name in Judged._fields))
+
+    def judgement(self, judged: Judged) -> None:
+        """Write it, if it is new."""
+        if not (self.path / "evaluation.npz").is_file():
+            write_npz(self.path / "evaluation.npz", judged._asdict())
+
+
+# Which run a folder is -------------------------------------------------------------------------------------
+
+
+def describe(eps: Episodes) -> dict:
+    """The trajectories, in a few values and a digest of every array."""
+    digest = hashlib.sha256()
+    for array in (eps.obs, eps.act, eps.rew, eps.terminated, eps.start):
+        digest.update(np.ascontiguousarray(array).data)
+    meta = {k: v for k, v in asdict(eps.meta).items() if k not in ("source", "notes")}
+    return {"trajectories": len(eps), "steps": eps.n_steps, **meta, "digest": digest.hexdigest()[:16]}
+
+
+def default_folder(eps: Episodes, plan: Plan, config: dict) -> Path:
+    """runs/NAME-AGENT-HASH."""
+    text = json.dumps(_plain(config), sort_keys=True)
+    name = re.sub(r"[^A-Za-z0-9]+", "-", Path(eps.meta.source).stem).strip("-")[-40:] or "run"
+    return Path("runs") / f"{name}-{plan.names['agent']}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def differences(one: Any, two: Any) -> str:
+    """What two configurations do not have in common, in a few words; empty if they are the same."""
+    a, b = _flat(one), _flat(two)
+    odd = [k for k in dict.fromkeys((*a, *b)) if a.get(k) != b.get(k)]
+    told = [f"{k} is {_shown(a.get(k))} there and {_shown(b.get(k))} here" for k in odd[:3]]
+    return ", ".join(told) + (f", and {len(odd) - 3} more" if len(odd) > 3 else "")
+
+
+def _flat(value: Any, under: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {under: value}
+    return {k: v for key, x in value.items() for k, v in _flat(x, f"{under}.{key}" if under else key).items()}
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _plain(config: dict) -> dict:
+    return json.loads(json.dumps(config))  # tuples are lists there
+
+
+def _call(dataset: object, choices: dict) -> str:
+    what = repr(str(dataset)) if isinstance(dataset, (str, Path)) else "episodes"
+    return f"ssorl.run({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
+
+
+# The folder itself -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One process at a time."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / ".lock").open("w")
+    except OSError as err:
+        raise SsorlError(f"{path}: cannot be written ({err.strerror}); choose another --out") from err
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when this process ends, anyhow
+        except OSError as err:
+            raise SsorlError(f"{path}: another process is at work on it; wait for it or choose another --out") from err
+        yield
+
+
+def _check_foreign(path: Path) -> None:
+    """Refuse a folder full of something else; what a killed beginning leaves has a dot before its name."""
+    if any(not name.startswith(".") for name in os.listdir(path)):
+        raise SsorlError(f"{path}: is a folder but no run's, so nothing is written there; choose another --out")
+
+
+def _check_space(path: Path, plan: Plan, eps: Episodes) -> None:
+    """Say now that the disk is too small, not hours from now."""
+    state = jax.eval_shape(lambda: plan.agent.init(jax.random.key(0), eps.n_obs, eps.n_act))
+    one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+    # The last checkpoint, the one before it and the one being written; the policies; the proxies.
+    need = 4 * one * len(plan.jobs) + len(plan.cells) * eps.n_steps * (8 * eps.n_act + 9)
+    free = shutil.disk_usage(path).free
+    if free < need:
+        raise SsorlError(
+            f"{path}: has {free / 1e9:.1f} GB free and the run writes up to {need / 1e9:.1f} GB; choose another --out"
+        )
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as err:
+        raise SsorlError(f"{path}: cannot be read ({err}); remove it to make it again") from err
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
