@@ -118,6 +118,12 @@ def check(result: Any, where: str = "result.json") -> None:
     if result["idm"] is not None:
         _match(result["idm"], IDM, f"{where}: idm")
     _scores(result["scores"], where)
+    for variant, score in result["scores"].items():
+        if len(score["returns"]) != len(result["seeds"]):
+            raise DataError(
+                f"{where}: scores.{variant}.returns has {len(score['returns'])} lists for {len(result['seeds'])} seeds; "
+                "run the command again"
+            )
     for variant, curve in result["curves"].items():
         at = f"{where}: curves.{variant}"
         _match(curve, {"at": NUMBERS, **{key: PER_SEED for key in curve if key != "at"}}, at)

@@ -1,0 +1,129 @@
+"""A headless Chromium, driven by the DevTools protocol over a pipe with the standard library alone."""
+
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import time
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-dev-shm-usage"
+FLAGS += " --no-first-run --disable-extensions --disable-sync --hide-scrollbars --remote-debugging-pipe"
+PATIENCE = 30.0  # seconds for an answer: a loaded machine may be slow to start
+
+
+def find() -> str | None:
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Chrome:
+    """One browser with one tab. `events` holds all that it reported, oldest first."""
+
+    def __init__(self, path: str, profile: str) -> None:
+        ends = [*os.pipe(), *os.pipe()]
+        # The browser expects its ends as 3 and 4; away from those, moving one cannot overwrite the other.
+        far = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for fd in ends]
+        for fd in ends:
+            os.close(fd)
+        theirs_in, self.into, self.out, theirs_out = far
+        moves = [(os.POSIX_SPAWN_DUP2, theirs_in, 3), (os.POSIX_SPAWN_DUP2, theirs_out, 4)]
+        moves += [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+        argv = [path, *FLAGS.split(), f"--user-data-dir={profile}", "about:blank"]
+        self.pid = os.posix_spawn(path, argv, dict(os.environ), file_actions=moves, setpgroup=0)
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.buffer, self.count, self.session, self.events = b"", 0, None, []
+        target = self("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self(f"{domain}.enable")
+
+    def __call__(self, method: str, **params):
+        """Send a command and wait for its answer."""
+        self.count += 1
+        message = {"id": self.count, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.into, json.dumps(message).encode() + b"\0")
+        return self._until(lambda m: m.get("id") == self.count)["result"]
+
+    def _until(self, wanted):
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            while b"\0" in self.buffer:
+                raw, self.buffer = self.buffer.split(b"\0", 1)
+                message = json.loads(raw)
+                if "error" in message:
+                    raise RuntimeError(message["error"])
+                if "method" in message:
+                    self.events.append(message)
+                if wanted(message):
+                    return message
+            if not select.select([self.out], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError(f"the browser said nothing for {PATIENCE:.0f} s")
+            part = os.read(self.out, 1 << 20)
+            if not part:
+                raise RuntimeError("the browser has ended")
+            self.buffer += part
+
+    def open(self, path, width=1100, height=900, dark=False, mobile=False) -> None:
+        """Load a file in a window of this size and wait until it has loaded."""
+        self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self("Emulation.setEmulatedMedia", features=scheme)
+        self.events.clear()
+        self("Page.navigate", url=path.as_uri() if hasattr(path, "as_uri") else path)
+        if not any(e["method"] == "Page.loadEventFired" for e in self.events):
+            self._until(lambda m: m.get("method") == "Page.loadEventFired")
+
+    def js(self, expression: str):
+        """The value of an expression in the page."""
+        told = self("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in told:
+            raise RuntimeError(told["exceptionDetails"])
+        return told["result"].get("value")
+
+    def point(self, x: float, y: float) -> None:
+        self("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def press(self, key: str, code: int) -> None:
+        for kind in ("rawKeyDown", "keyUp"):
+            self("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def picture(self, path) -> None:
+        """A PNG of the whole page."""
+        told = self("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(told["data"]))
+
+    def complaints(self) -> list[str]:
+        """Console errors, exceptions and violations of the content security policy since the page was opened."""
+        self.js("0")  # an answer comes after all that was reported before it
+        out = [e["params"]["entry"]["text"] for e in self.events if e["method"] == "Log.entryAdded"]
+        out += [str(e["params"]) for e in self.events if e["method"] == "Runtime.exceptionThrown"]
+        out += [str(e["params"]["args"]) for e in self.events if e["method"] == "Runtime.consoleAPICalled"]
+        return out
+
+    def requests(self) -> list[str]:
+        """Addresses asked for, other than the page itself and what it carries inside."""
+        asked = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
+        return [url for url in asked if not url.startswith(("data:", "about:"))]
+
+    def close(self) -> None:
+        try:
+            self.session = None
+            self("Browser.close")
+            deadline = time.monotonic() + 5
+            while time.monotonic() < deadline:
+                if os.waitpid(self.pid, os.WNOHANG)[0]:
+                    return
+                time.sleep(0.05)
+        except (OSError, RuntimeError, TimeoutError):
+            pass
+        finally:
+            for fd in (self.out, self.into):
+                os.close(fd)
+        os.killpg(self.pid, signal.SIGKILL)  # its own group: the browser and its children
+        os.waitpid(self.pid, 0)
