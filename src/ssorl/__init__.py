@@ -17,12 +17,14 @@ PUBLIC: dict[str, str] = {  # name -> the module it is in, imported on first use
     "train": "ssorl.api",
     "evaluate": "ssorl.api",
     "run": "ssorl.runs",
+    "load_policy": "ssorl.player",
 }
-__all__ = ["__version__", "evaluate", "fit_idm", "label", "load", "run", "split", "train"]
+__all__ = ["__version__", "evaluate", "fit_idm", "label", "load", "load_policy", "run", "split", "train"]
 
 if TYPE_CHECKING:
     from ssorl.api import evaluate, fit_idm, label, split, train
     from ssorl.data import load
+    from ssorl.player import load_policy
     from ssorl.runs import run
 
 
