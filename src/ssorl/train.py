@@ -1,10 +1,14 @@
-"""The engine: sampling, updates and metrics in one scan on the device, over many runs at once."""
+"""The engine: trains many runs at once on the device (`scan`), looks at them now and then, saves and resumes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -12,14 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl.agents.base import Agent, Metrics, Pool, State, Table
+from ssorl.checkpoint import Saved, groups_in, identify, identify_run, load, save
 from ssorl.data.episodes import Episodes
 from ssorl.data.stats import Standardiser, standardiser
 from ssorl.errors import DataError, SsorlError
 from ssorl.nn import Params
+from ssorl.scan import begin, chunk, mesh_for, shapes, share, spread
+from ssorl.store import locked
 
 CHUNK = 500  # updates in one call of the device: often enough for a progress bar, rarely enough to cost nothing
 AVERAGE = 0.999  # share of the averaged policy that stays at each turn of the agent's period
-INIT = 2**31 - 1  # the number folded into a run's key for its first weights; updates count from 0
 
 
 class Run(NamedTuple):
@@ -50,14 +56,8 @@ class Trained(NamedTuple):
     policy: Params  # what acting needs of it
     average: Params  # the same, averaged over the training with weights that fall exponentially into the past
     scaler: Standardiser  # of the states the agent was shown
-    curve: dict[str, np.ndarray]  # metric -> [C], one value a look
-
-
-class Learnt(NamedTuple):
-    """What training changes, of one run or on a leading axis of several."""
-
-    state: State
-    average: Params
+    curve: dict[str, np.ndarray]  # metric -> [C], one value a look; `score`, if the callback gave any
+    best: Params | None = None  # the averaged policy at the look with the highest score
 
 
 def train(agent: Agent, run: Run, **options: Any) -> Trained:
@@ -69,16 +69,22 @@ def train_many(
     agent: Agent,
     runs: Sequence[Run],
     every: int = 5000,
-    callback: Callable[[Look], None] | None = None,
+    callback: Callable[[Look], Any] | None = None,
     progress: Callable[[int, str], None] | None = None,
     together: bool | None = None,
+    folder: Path | str | None = None,
     average: float = AVERAGE,
 ) -> list[Trained]:
     """Train every run as `train` would alone.
 
     On an accelerator all runs are one program; on a CPU, where that is slower, they go one after another (`together`
-    says otherwise). `callback` is called every `every` updates, and at the end; `progress` hears of the updates done,
-    summed over the runs, and a note: `partial(bar, "training")` of a `report.progress.Progress` shows rate and time.
+    says otherwise). `callback` is called every `every` updates, and at the end; it may return a score a run, by which
+    each run's best policy is kept. `progress` hears of the updates done, summed over the runs, and a note:
+    `partial(bar, "training")` of a `report.progress.Progress` shows rate and time.
+
+    With a `folder` everything is saved there at each look. A call that finds its own files there goes on from them,
+    in the groups it began with, and on a CPU ends in the same bits as one that was never stopped.
+
     Beside the last policy of each run stands its exponential average: `average` is the share of it that stays at each
     turn of the agent's period, less at first, so that it is never held back by the first weights.
     """
@@ -87,37 +93,78 @@ def train_many(
     _check_counts(agent, every)
     if not 0 <= average < 1:
         raise SsorlError(f"average is {average:g}; it is a share from 0 (the last policy) to below 1")
-    eps = runs[0].eps
     if getattr(agent, "half", False) is None:
         agent = replace(agent, half=jax.default_backend() != "cpu")  # type: ignore[type-var]
-    scaler = standardiser(eps)
     pools = [_steps(run, number, agent.view.needs_actions) for number, run in enumerate(runs)]
     _check_shared(runs)
-    table = _table(eps, scaler)
-    # A power of two, so that pools of similar size need no new compilation.
-    length = min(eps.n_steps, 1 << (max(len(p) for p in pools) - 1).bit_length())
-
     together = jax.default_backend() != "cpu" if together is None else together
-    size = len(runs) if together else 1
-    trained = []
-    for first in range(0, len(runs), size):
-        which = range(first, min(first + size, len(runs)))
-        # Alone, a run has no leading axis at all: an axis of one is not free in every operation.
-        many = len(which) > 1
-        group = [_pool(runs[i], pools[i], length) for i in which]
-        pool = jax.device_put(jax.tree.map(lambda *x: np.stack(x), *group) if many else group[0])
-        keys = [jax.random.key(runs[i].seed) for i in which]
-        key = jnp.stack(keys) if many else keys[0]
-        learnt, looks = _train(agent, table, pool, key, which, every, callback, progress, average)
-        learnt = jax.device_get(learnt)
-        for place in range(len(which)):
-            state, mean = jax.tree.map(lambda x, i=place: x[i], learnt) if many else learnt
-            curve = {name: np.stack([look[name][place] for look in looks]) for name in looks[0]}
-            trained.append(Trained(state, agent.policy(state), mean, scaler, curve))
-    return trained
+    call = _Call(agent, every, callback, progress, average, None if folder is None else Path(folder))
+    with locked(call.folder) if call.folder else nullcontext():
+        return _all(call, runs, pools, len(runs) if together else 1)
 
 
 # The host's side -------------------------------------------------------------------------------------------
+
+
+class _Call(NamedTuple):
+    """What all groups of a call have in common."""
+
+    agent: Agent
+    every: int
+    callback: Callable[[Look], Any] | None
+    progress: Callable[[int, str], None] | None
+    average: float
+    folder: Path | None
+
+
+def _all(call: _Call, runs: Sequence[Run], pools: list[np.ndarray], size: int) -> list[Trained]:
+    """Group after group, at most `size` runs in one."""
+    agent, eps = call.agent, runs[0].eps
+    scaler = standardiser(eps)
+    table = None
+    # A power of two, so that pools of similar size need no new compilation.
+    length = min(eps.n_steps, 1 << (max(len(p) for p in pools) - 1).bit_length())
+    identity = call.folder and identify(agent, eps, call.every, call.average)
+    trained = []
+    for which in _groups(call.folder, len(runs), size):
+        keep, saved = None, None
+        if call.folder and identity:
+            own = {
+                **identity,
+                "runs": [identify_run(runs[i].seed, runs[i].eps.scaled_actions(), pools[i]) for i in which],
+            }
+            saved = load(call.folder, which, own, shapes(agent, eps.n_obs, eps.n_act, len(which)))
+            keep = partial(save, call.folder, which, own)
+        if call.progress and saved:
+            call.progress(saved.at * len(which), "from a checkpoint")
+        if not saved or saved.at < agent.updates:
+            table = table or _table(eps, scaler)
+            group = [_pool(runs[i], pools[i], length) for i in which]
+            saved = _train(call, table, group, [runs[i].seed for i in which], which, saved, keep)
+        trained += [_trained(agent, scaler, saved, place) for place in range(len(which))]
+    return trained
+
+
+def _groups(folder: Path | None, n_runs: int, size: int) -> list[range]:
+    """The groups that a folder has, and of the runs between them groups of like size, at most `size` runs each."""
+    begun = groups_in(folder, n_runs) if folder else []
+    groups, at = [], 0
+    for group in [*begun, range(n_runs, n_runs)]:
+        cuts = np.linspace(at, group.start, -(-(group.start - at) // size) + 1).round().astype(int).tolist()
+        groups += [range(a, b) for a, b in pairwise(cuts)] + [group] * bool(group)
+        at = group.stop
+    return groups
+
+
+def _trained(agent: Agent, scaler: Standardiser, saved: Saved, place: int) -> Trained:
+    """One run out of a group that is through."""
+    state, average = jax.tree.map(lambda x: x[place], saved.learnt)
+    curve = {name: values[:, place] for name, values in saved.curve.items()}
+    scored = not np.isnan(saved.scores[:, place]).all()
+    best = jax.tree.map(lambda x: x[place], saved.best) if scored else None
+    return Trained(
+        state, agent.policy(state), average, scaler, curve | ({"score": saved.scores[:, place]} if scored else {}), best
+    )
 
 
 def _check_counts(agent: Agent, every: int) -> None:
@@ -177,9 +224,9 @@ def _pool(run: Run, steps: np.ndarray, length: int) -> Pool:
     return Pool(run.eps.scaled_actions(), padded, np.int32(len(steps)))
 
 
-def _chunks(agent: Agent, every: int) -> Iterator[tuple[int, int, bool]]:
+def _chunks(agent: Agent, every: int, at: int = 0) -> Iterator[tuple[int, int, bool]]:
     """(updates done before, updates in the chunk, whether a look follows) until all are done."""
-    at, chunk = 0, max(CHUNK - CHUNK % agent.period, agent.period)
+    chunk = max(CHUNK - CHUNK % agent.period, agent.period)
     while at < agent.updates:
         stop = min(at - at % every + every, agent.updates)
         n = min(chunk, stop - at)
@@ -188,80 +235,97 @@ def _chunks(agent: Agent, every: int) -> Iterator[tuple[int, int, bool]]:
 
 
 def _train(
-    agent: Agent,
+    call: _Call,
     table: Table,
-    pool: Pool,
-    key: jax.Array,
+    pools: list[Pool],
+    seeds: list[int],
     which: range,
-    every: int,
-    callback: Callable[[Look], None] | None,
-    progress: Callable[[int, str], None] | None,
-    average: float,
-) -> tuple[Learnt, list[dict[str, np.ndarray]]]:
-    """One group of runs through all updates; what the group has learnt, and the metrics of each look."""
-    alone = len(which) == 1
-    learnt = _begin(agent, table.obs.shape[1], pool.act.shape[-1], key)
-    looks, parts = [], []
-    for at, n, look in _chunks(agent, every):
-        learnt, metrics = _chunk(agent, n, table, pool, key, learnt, at, average)
-        parts.append((n, {name: np.atleast_1d(np.asarray(value)) for name, value in metrics.items()}))
-        if progress:
-            progress(n * len(which), "")
-        if look:
-            total = sum(n for n, _ in parts)
-            looks.append({name: sum(n * m[name] for n, m in parts) / total for name in parts[0][1]})
-            parts = []
-            if callback:
-                lent = jax.tree.map(lambda x: x[None], learnt) if alone else learnt
-                callback(Look(at + n, which, lent.state, lent.average, looks[-1]))
-    return learnt, looks
+    saved: Saved | None,
+    keep: Callable[[Saved, bool], None] | None,
+) -> Saved:
+    """One group of runs through all updates, from the start or from what was saved."""
+    agent, n_runs = call.agent, len(which)
+    # Alone, a run has no leading axis at all: an axis of one is not free in every operation.
+    alone = n_runs == 1
+    mesh = mesh_for(n_runs)
+    # Each device has as many runs as any other: the last is repeated where there are too few.
+    many = np.minimum(np.arange(-(-n_runs // mesh.size) * mesh.size if mesh else n_runs), n_runs - 1)
+    table = share(table, mesh)
+    pool = spread(pools[0] if alone else jax.tree.map(lambda *x: np.stack(x), *(pools[i] for i in many)), mesh)
+    keys = [jax.random.key(seed) for seed in seeds]
+    key = keys[0] if alone else spread(jnp.stack([keys[i] for i in many]), mesh)
+    if saved is None:
+        learnt = spread(begin(agent, table.obs.shape[1], pool.act.shape[-1], key), mesh)
+        saved = Saved(0, None, {}, np.zeros((0, n_runs)), None)
+    else:
+        learnt = spread(jax.tree.map(lambda x: x[0] if alone else x[many], saved.learnt), mesh)
+
+    def own(tree: Any) -> Any:
+        return jax.tree.map(lambda x: x[None] if alone else x[:n_runs], tree) if alone or len(many) > n_runs else tree
+
+    def done(n: int) -> None:
+        if call.progress:
+            call.progress(n * n_runs, "")
+
+    parts: list[tuple[int, Metrics]] = []
+    # Files are written beside the training. One at a time: a slow disk slows the training, it never fills the memory.
+    with ThreadPoolExecutor(1) as writer:
+        writing: Future | None = None
+        for at, n, look in _chunks(agent, call.every, saved.at):
+            learnt, metrics = chunk(agent, n, mesh, table, pool, key, learnt, at, call.average)
+            parts.append((n, metrics))
+            # A chunk is queued before the one ahead of it is waited for, so that the device never waits for the host.
+            if len(parts) > 1:
+                jax.block_until_ready(parts[-2][1])
+                done(parts[-2][0])
+            if not look:
+                continue
+            means, parts = {name: value[:n_runs] for name, value in _means(parts).items()}, []
+            done(n)
+            found = None
+            if call.callback:
+                lent = own(learnt)
+                found = call.callback(Look(at + n, which, lent.state, lent.average, means))
+            scores, last = _scores(found, n_runs), at + n == agent.updates
+            kept = own(jax.device_get(learnt)) if keep or last or found is not None else None
+            saved = Saved(
+                at + n,
+                kept,
+                {name: np.vstack([*saved.curve.get(name, ()), row]) for name, row in means.items()},
+                np.vstack([saved.scores, scores]),
+                _better(saved, scores, kept and kept.average),
+            )
+            if keep:
+                if writing:
+                    writing.result()
+                writing = writer.submit(keep, saved, last)
+        if writing:
+            writing.result()
+    return saved
 
 
-# The device's side -----------------------------------------------------------------------------------------
+def _means(parts: list[tuple[int, Metrics]]) -> dict[str, np.ndarray]:
+    """Each metric's mean over the updates of some chunks, [N] float32."""
+    counts, metrics = zip(*parts, strict=True)
+    metrics = jax.device_get(metrics)
+    mean = {name: sum(n * m[name] for n, m in zip(counts, metrics, strict=True)) / sum(counts) for name in metrics[0]}
+    return {name: np.atleast_1d(value).astype(np.float32) for name, value in mean.items()}
 
 
-@partial(jax.jit, static_argnames=("agent", "n_obs", "n_act"))
-def _begin(agent: Agent, n_obs: int, n_act: int, key: jax.Array) -> Learnt:
-    """First weights for a key, or for each of several."""
-
-    def one(key: jax.Array) -> Learnt:
-        state = agent.init(jax.random.fold_in(key, INIT), n_obs, n_act)
-        return Learnt(state, agent.policy(state))
-
-    return (jax.vmap(one) if key.ndim else one)(key)
+def _scores(found: Any, n_runs: int) -> np.ndarray:
+    """What a callback returned as a score a run, NaN if nothing."""
+    scores = np.full(n_runs, np.nan) if found is None else np.asarray(found, np.float64)
+    if scores.shape != (n_runs,):
+        raise SsorlError(f"the callback returned scores of shape {scores.shape} for {n_runs} runs; give one a run")
+    return scores
 
 
-@partial(jax.jit, static_argnames=("agent", "n"), donate_argnames=("learnt",))
-def _chunk(agent: Agent, n: int, table: Table, pool: Pool, key: jax.Array, learnt: Learnt, at: int, average: float):
-    """`n` updates from update `at` on, for one run or for each of several; what is learnt, the mean of each metric."""
-
-    def one(learnt: Learnt, pool: Pool, key: jax.Array) -> tuple[Learnt, Metrics]:
-        def turn(learnt: Learnt, i: jax.Array) -> tuple[Learnt, Metrics]:
-            # The batches of a period are drawn at once: each call of the generator costs time, most of all to compile.
-            number = i + jnp.arange(agent.period)
-            keys = jax.vmap(lambda j: jax.random.split(jax.random.fold_in(key, j)))(number)
-            batches = jax.vmap(lambda k: agent.view.draw(table, pool, k))(keys[:, 0])
-            state, seen = learnt.state, {}
-            for phase in range(agent.period):
-                batch = jax.tree.map(lambda x, phase=phase: x[phase], batches)
-                state, metrics = agent.update(state, batch, keys[phase, 1], phase)
-                for name, value in metrics.items():
-                    seen.setdefault(name, []).append(value)
-            # Early averages look back over a tenth of the turns so far.
-            turns = i // agent.period
-            mean = _mix(learnt.average, agent.policy(state), jnp.minimum(average, (1 + turns) / (10 + turns)))
-            return Learnt(state, mean), {name: jnp.stack(values).mean() for name, values in seen.items()}
-
-        learnt, metrics = jax.lax.scan(turn, learnt, at + jnp.arange(0, n, agent.period))
-        return learnt, jax.tree.map(lambda x: x.mean(0), metrics)
-
-    return (jax.vmap(one) if key.ndim else one)(learnt, pool, key)
-
-
-def _mix(mean: Params, last: Params, keep: jax.Array) -> Params:
-    """`keep` of the mean and the rest of the last; numbers that count are not averaged."""
-
-    def one(m: jax.Array, x: jax.Array) -> jax.Array:
-        return x + (keep * (m - x)).astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
-
-    return jax.tree.map(one, mean, last)
+def _better(saved: Saved, scores: np.ndarray, average: Params) -> Params | None:
+    """Each run's best policy after another look; a run without a score so far has any."""
+    before = np.where(np.isnan(saved.scores), -np.inf, saved.scores).max(0, initial=-np.inf)
+    better = scores > before
+    if not better.any():
+        return saved.best
+    if saved.best is None:
+        return average
+    return jax.tree.map(lambda a, b: np.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b), average, saved.best)

@@ -4,18 +4,25 @@ import hashlib
 import json
 import os
 import resource
+import signal
+import subprocess
+import sys
+import time
 import zipfile
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import make_episodes
 
 from ssorl.agents import make
 from ssorl.checkpoint import load_policy_file, save_policy
 from ssorl.data.stats import Standardiser
 from ssorl.errors import DataError, SsorlError
-from ssorl.store import DamagedError, sealed, write_sealed
+from ssorl.store import DamagedError, locked, sealed, write_sealed
+from ssorl.train import Run, train, train_many
 
 AGENT = make("td3bc", hidden=(4,), batch=8, updates=12, half=False)
 SCALER = Standardiser(np.arange(3, dtype=np.float32), np.arange(1, 4, dtype=np.float32))
@@ -132,7 +139,7 @@ def doctor(path, **changes):
         members = {name: archive.read(name) for name in archive.namelist()}
     about = json.loads(members["about.json"])
     for name, value in changes.items():
-        (about["settings"] if name in about["settings"] else about)[name] = value
+        (about["settings"] if name in about.get("settings", {}) else about)[name] = value
     members["about.json"] = json.dumps(about).encode()
     with zipfile.ZipFile(path, "w") as archive:
         for name, body in members.items():
@@ -202,3 +209,244 @@ def test_a_full_disk_leaves_what_was_there(policy, params):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert policy.read_bytes() == before and os.listdir(policy.parent) == ["policy.npz"]
+
+
+# Unfinished trainings --------------------------------------------------------------------------------------
+
+
+class Stop(Exception):  # noqa: N818
+    """What a test ends a training with."""
+
+
+def stopping(at, kind=Stop):
+    """A callback that scores every run by the update, highest at 8, and stops there if told to."""
+
+    def look(look):
+        if look.at == at:
+            raise kind
+        return [-abs(look.at - 8) - i for i in look.runs]
+
+    return look
+
+
+@pytest.fixture(scope="module")
+def runs():
+    eps = make_episodes([5, 4, 6])
+    return [Run(eps, 0), Run(eps.with_actions(eps.act / 2), 1, np.arange(3, 12)), Run(eps, 2)]
+
+
+@pytest.fixture(scope="module")
+def unbroken(runs):
+    return train_many(AGENT, runs, every=4, callback=stopping(None))
+
+
+def alike(got, want):
+    for a, b in zip(got, want, strict=True):
+        same(a._replace(scaler=None), b._replace(scaler=None))
+
+
+@pytest.mark.parametrize("kind", [Stop, KeyboardInterrupt])
+def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path, runs, unbroken, kind):
+    """Stopped in the first run, then again in the first and in the second."""
+    for at in (8, 12):
+        with pytest.raises(kind):
+            train_many(AGENT, runs, every=4, callback=stopping(at, kind), folder=tmp_path)
+    assert sorted(p.name for p in tmp_path.glob("*.npz")) == ["run-0.npz", "run-0.previous.npz"]
+    heard = []
+    got = train_many(AGENT, runs, 4, stopping(None), lambda n, note: heard.append(n), folder=tmp_path)
+    alike(got, unbroken)
+    assert sum(heard) == 3 * 12 and heard[0] == 8
+    assert sorted(p.name for p in tmp_path.glob("*.npz")) == ["run-0.npz", "run-1.npz", "run-2.npz"]
+
+
+def test_a_finished_training_is_not_repeated(tmp_path, runs, unbroken):
+    train_many(AGENT, runs[:2], every=4, callback=stopping(None), folder=tmp_path)
+    looks = []
+    alike(train_many(AGENT, runs[:2], every=4, callback=looks.append, folder=tmp_path), unbroken[:2])
+    assert not looks
+    # A third run may join later; only it is trained.
+    alike(
+        train_many(
+            AGENT, runs, every=4, callback=lambda look: (looks.append(look), stopping(None)(look))[1], folder=tmp_path
+        ),
+        unbroken,
+    )
+    assert [list(look.runs) for look in looks] == [[2]] * 3
+
+
+def test_runs_together_go_on_together(tmp_path, runs, unbroken):
+    """Also where the second call would have trained them one after another."""
+    with pytest.raises(Stop):
+        train_many(AGENT, runs, every=4, callback=stopping(8), folder=tmp_path, together=True)
+    got = train_many(AGENT, runs, every=4, callback=stopping(None), folder=tmp_path)
+    assert [p.name for p in tmp_path.glob("*.npz")] == ["runs-0-2.npz"]
+    alike(got, train_many(AGENT, runs, every=4, callback=stopping(None), together=True))
+    for a, b in zip(jax.tree.leaves([x[:3] for x in got]), jax.tree.leaves([x[:3] for x in unbroken]), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+    with pytest.raises(SsorlError, match=r"runs-0-2.npz is of runs 0 to 2, which does not fit the 2 runs"):
+        train_many(AGENT, runs[:2], every=4, folder=tmp_path)
+
+
+def test_the_best_policy_is_kept(runs, unbroken):
+    """By the callback's scores, for each run; the first of equals."""
+    averages = []
+    for together in (False, True):
+        averages.clear()
+        got = train_many(
+            AGENT,
+            runs[:2],
+            every=4,
+            callback=lambda look: (
+                averages.append((look.at, list(look.runs), jax.device_get(look.average))),
+                [[-8, -8, -9][look.at // 4 - 1] if i == 0 else [np.nan, 1, 2][look.at // 4 - 1] for i in look.runs],
+            )[1],
+            together=together,
+        )
+        for number, best_at in ((0, 4), (1, 12)):
+            ((average, where),) = [(a, r.index(number)) for at, r, a in averages if at == best_at and number in r]
+            same(got[number].best, jax.tree.map(lambda x, i=where: x[i], average))
+        np.testing.assert_array_equal(got[0].curve["score"], [-8, -8, -9])
+        np.testing.assert_array_equal(got[1].curve["score"], [np.nan, 1, 2])
+    assert train(AGENT, runs[0], every=4).best is None and "score" not in train(AGENT, runs[0], every=4).curve
+    with pytest.raises(SsorlError, match=r"scores of shape \(2,\) for 1 runs"):
+        train(AGENT, runs[0], every=4, callback=lambda look: [1, 2])
+
+
+@pytest.fixture(scope="module")
+def halfway(runs, tmp_path_factory):
+    """A folder with a training stopped at its second look."""
+    folder = tmp_path_factory.mktemp("halfway")
+    with pytest.raises(Stop):
+        train(AGENT, runs[0], every=4, callback=stopping(12), folder=folder)
+    return {path.name: path.read_bytes() for path in folder.glob("*.npz")}
+
+
+def unpack(files, folder):
+    for name, body in files.items():
+        (folder / name).write_bytes(body)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"agent": replace(AGENT, alpha=1.0, tau=0.1)}, "settings alpha was 2.5 and is 1.0; settings tau was 0.005"),
+        ({"agent": make("bc", hidden=(4,), updates=12)}, "agent was td3bc and is bc; .* and .* more differences"),
+        ({"seed": 5}, "run 0 seed was 0 and is 5"),
+        ({"act": 0.5}, r"run 0 labels differ\)"),
+        ({"steps": np.arange(4)}, r"run 0 steps differ\)"),
+        ({"obs": 1.5}, r"data differs\)"),
+        ({"every": 2}, "every was 4 and is 2"),
+        ({"average": 0.9}, "average was 0.999 and is 0.9"),
+    ],
+)
+def test_another_training_is_refused(tmp_path, runs, halfway, change, sentence):
+    unpack(halfway, tmp_path)
+    eps = runs[0].eps
+    eps = replace(eps, obs=eps.obs * change.get("obs", 1), act=eps.act * np.float32(change.get("act", 1)))
+    run = Run(eps, change.get("seed", 0), change.get("steps"))
+    options = {"every": 4, **{k: v for k, v in change.items() if k in ("every", "average")}}
+    with pytest.raises(SsorlError, match=rf"run-0.npz: is a checkpoint of another training \(.*{sentence}"):
+        train(change.get("agent", AGENT), run, folder=tmp_path, **options)
+    assert {p.name: p.read_bytes() for p in tmp_path.glob("*.npz")} == halfway
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, runs, unbroken, halfway):
+    unpack(halfway, tmp_path)
+    (tmp_path / "run-0.npz").write_bytes(halfway["run-0.npz"][:-100])
+    with pytest.warns(
+        UserWarning, match=r"run-0.npz: is not a checkpoint, or is cut short .* goes on from run-0.previ"
+    ):
+        alike([train(AGENT, runs[0], every=4, callback=stopping(None), folder=tmp_path)], unbroken[:1])
+
+
+def test_two_damaged_checkpoints_are_refused(tmp_path, runs, halfway):
+    unpack({name: body[:-1] for name, body in halfway.items()}, tmp_path)
+    with (
+        pytest.warns(UserWarning, match="cut short"),
+        pytest.raises(DataError, match=r"previous.npz: .* delete it to train from the start"),
+    ):
+        train(AGENT, runs[0], every=4, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"at": 7}, "claims to be at update 7 of 12"),
+        ({"at": 12}, r"curve/actor_loss is float32\[2, 1\] where float32\[3, 1\]"),
+        ({"metrics": ["../x"]}, "arrays missing or not expected"),
+        ({"metrics": 3}, "its metrics have no names"),
+        ({"best": False}, "arrays missing or not expected: best"),
+        ({"kind": "ssorl policy"}, "is of something else"),
+    ],
+)
+def test_a_doctored_checkpoint_is_refused(tmp_path, runs, halfway, changes, sentence):
+    unpack(halfway, tmp_path)
+    doctor(tmp_path / "run-0.npz", **changes)
+    with pytest.raises(DataError, match=sentence):
+        train(AGENT, runs[0], every=4, folder=tmp_path)
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, runs, unbroken):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(look):
+        if look.at == 8:
+            while not (tmp_path / "run-0.npz").exists():  # it is written beside the training
+                time.sleep(0.01)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+        return stopping(None)(look)
+
+    try:
+        with pytest.raises(SsorlError, match=r"run-0\.npz: cannot be written \(File too large\)"):
+            train(AGENT, runs[0], every=4, callback=fill, folder=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert sorted(os.listdir(tmp_path)) == [".lock", "run-0.npz"]
+    alike([train(AGENT, runs[0], every=4, callback=stopping(None), folder=tmp_path)], unbroken[:1])
+
+
+def test_a_folder_that_cannot_be(tmp_path, runs):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SsorlError, match=r"file/x: cannot be written \(Not a directory\); choose another folder"):
+        train(AGENT, runs[0], every=4, folder=tmp_path / "file" / "x")
+
+
+def test_one_training_a_folder(tmp_path, runs):
+    with locked(tmp_path), pytest.raises(SsorlError, match="another process is training here"):
+        train(AGENT, runs[0], every=4, folder=tmp_path)
+    (tmp_path / ".tmp-run-0.npz-abc").mkdir()  # as a killed process leaves it
+    train(AGENT, runs[0], every=4, folder=tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [".lock", "run-0.npz"]
+
+
+LONG = """
+import sys
+from conftest import make_episodes
+from ssorl.agents import make
+from ssorl.train import Run, train
+
+def look(look):
+    print("looked", flush=True)
+    return [look.at % 70]
+
+agent, run = make("bc", hidden=(4,), batch=8, updates=1500), Run(make_episodes([5, 4, 6]), 3)
+train(agent, run, every=10, callback=look, folder=sys.argv[1])
+"""
+
+
+def test_a_killed_process_goes_on_to_the_same_bits(tmp_path):
+    """Killed without warning at random moments, most of them while it writes: it does little else."""
+    rng, path = np.random.default_rng(), os.pathsep.join(p for p in sys.path if p)
+    for _ in range(3):
+        command = [sys.executable, "-c", LONG, str(tmp_path)]
+        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=-1) as process:
+            assert process.stdout and process.stdout.readline() == b"looked\n"
+            time.sleep(rng.uniform(0.01, 0.15))
+            process.kill()
+        assert process.returncode == -signal.SIGKILL  # it was not through by then
+    agent, run = make("bc", hidden=(4,), batch=8, updates=1500), Run(make_episodes([5, 4, 6]), 3)
+    looks = []
+    score = lambda look: looks.append(look.at) or [look.at % 70]  # noqa: E731
+    got = train(agent, run, every=10, folder=tmp_path, callback=score)
+    assert looks[0] > 10 and looks[-1] == 1500
+    alike([got], [train(agent, run, every=10, callback=score)])

@@ -15,7 +15,8 @@ from ssorl.agents import make
 from ssorl.agents.base import Transitions
 from ssorl.errors import DataError, SsorlError
 from ssorl.report.progress import Progress
-from ssorl.train import INIT, Run, _chunks, _pool, _steps, _table, train, train_many
+from ssorl.scan import INIT
+from ssorl.train import Run, _chunks, _pool, _steps, _table, train, train_many
 
 AGENT = make("bc", hidden=(4,), batch=8, updates=12)
 
