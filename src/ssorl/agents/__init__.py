@@ -6,12 +6,18 @@ from typing import Any
 
 from ssorl.agents.base import Agent
 from ssorl.agents.bc import BC
+from ssorl.agents.cql import CQL
+from ssorl.agents.dt import DT
+from ssorl.agents.dt_joint import DTJoint
 from ssorl.agents.iql import IQL
 from ssorl.agents.td3bc import TD3BC
 from ssorl.errors import SsorlError
 
 AGENTS: dict[str, type[Agent]] = {
     "bc": BC,
+    "cql": CQL,
+    "dt": DT,
+    "dt-joint": DTJoint,
     "iql": IQL,
     "td3bc": TD3BC,
 }
