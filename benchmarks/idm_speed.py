@@ -8,6 +8,7 @@ import argparse
 import json
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -39,7 +40,7 @@ def main() -> None:
         config = replace(IDMS[args.idm], half=half, validate_every=1000, steps=1000 * args.chunks)
         at = []
         fit_many([(eps, s) for s in range(args.fits)], config, lambda n, _, at=at: at.append((time.perf_counter(), n)))
-        rates = [n / (b - a) for (a, _), (b, n) in zip(at[:-1], at[1:], strict=True)]
+        rates = [n / (b - a) for (a, _), (b, n) in pairwise(at)]
         told = {"idm": args.idm, "fits": args.fits, "members": config.members, "half": half}
         told |= {"updates_per_second": round(float(np.median(rates))), "device": jax.devices()[0].device_kind}
         print(json.dumps(told), flush=True)

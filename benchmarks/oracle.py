@@ -1,0 +1,153 @@
+"""What the agents earn when no action is missing: the check of every agent against published scores.
+
+    python benchmarks/oracle.py train td3bc hopper --seeds 5      # on a GPU: snapshots of policies to --work
+    python benchmarks/oracle.py judge td3bc hopper                # plays them all at once, lines to --store
+    python benchmarks/oracle.py table
+
+Trains on the full-size medium-expert set with the paper's settings (--set changes some), keeps the policy and its
+exponential average every --every updates, and lets each play --episodes episodes from the same start states.
+"""
+
+import argparse
+import ast
+import json
+import subprocess
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from ssorl.agents import make
+from ssorl.data import load
+from ssorl.evaluate import Player, evaluate
+from ssorl.store import write_npz
+from ssorl.train import Look, Run, train_many
+
+STORE = Path(__file__).parents[1] / "results" / "oracle.jsonl"
+LEVEL = "medium-expert"
+
+
+def agent_of(args):
+    changes = {k: ast.literal_eval(v) for k, v in (c.split("=") for c in args.set)}
+    agent = make(args.agent, args.preset, **changes)
+    if hasattr(agent, "half") and agent.half is None:
+        agent = replace(agent, half=jax.default_backend() != "cpu")
+    return agent
+
+
+def train(args) -> None:
+    agent, began = agent_of(args), time.perf_counter()
+    eps = load(f"sim/{args.env}-{args.level}:{args.size}")
+    if hasattr(agent, "fitted_to"):
+        agent = agent.fitted_to(args.env, eps)
+    kept: dict[str, list] = {"at": [], "policy": [], "average": []}
+
+    def look(look: Look) -> None:
+        if look.at > args.after or look.at == agent.updates:
+            kept["at"].append(look.at)
+            kept["policy"].append(jax.device_get(jax.vmap(agent.policy)(look.state)))
+            kept["average"].append(jax.device_get(look.average))
+
+    loaded, rates = time.perf_counter(), []
+    done = train_many(agent, [Run(eps, s) for s in range(args.seeds)], every=args.every, callback=look, together=True,
+                      progress=lambda n, _: rates.append((time.perf_counter(), n)))  # fmt: skip
+    rate = sum(n for _, n in rates[2:]) / (rates[-1][0] - rates[1][0])
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    about = {
+        "agent": args.agent, "env": args.env, "level": args.level, "size": args.size, "settings": asdict(agent),
+        "updates_per_second": round(rate), "seconds": round(time.perf_counter() - loaded),
+        "loading": round(loaded - began), "device": jax.devices()[0].device_kind,
+        "versions": {"jax": jax.__version__, "numpy": np.__version__}, "commit": args.commit or commit or None,
+    }  # fmt: skip
+    print(json.dumps({k: v for k, v in about.items() if k != "settings"}), flush=True)
+    leaves = {
+        f"{which}{i}": np.stack(column)
+        for which in ("policy", "average")
+        for i, column in enumerate(zip(*map(jax.tree.leaves, kept[which]), strict=True))
+    }
+    curve = {f"curve_{name}": np.stack([run.curve[name] for run in done]) for name in done[0].curve}
+    scaler, meta = done[0].scaler, eps.meta
+    write_npz(args.work / f"{args.agent}-{args.env}{args.tag}.npz", leaves | curve | {
+        "at": np.array(kept["at"]), "mean": scaler.mean, "std": scaler.std, "low": meta.low, "high": meta.high,
+        "about": np.array(json.dumps(about)),
+    })  # fmt: skip
+
+
+def judge(args) -> None:
+    with np.load(args.work / f"{args.agent}-{args.env}{args.tag}.npz", allow_pickle=False) as file:
+        data = {name: file[name] for name in file.files}
+    about = json.loads(str(data["about"]))
+    agent = replace(agent_of(args), **{k: v for k, v in about["settings"].items() if k == "target"}, half=False)
+    n_obs, n_act = len(data["mean"]), len(data["low"])
+    shape = jax.eval_shape(lambda: agent.policy(agent.init(jax.random.key(0), n_obs, n_act)))
+    from ssorl.data.stats import Standardiser
+
+    scaler = Standardiser(data["mean"], data["std"])
+    n_looks, n_seeds = data["policy0"].shape[:2]
+    tree, n_leaves = jax.tree.structure(shape), len(jax.tree.leaves(shape))
+
+    def player(which: str, looks: slice, seed: int) -> Player:
+        params = jax.tree.unflatten(tree, [data[f"{which}{i}"][looks, seed].mean(0) for i in range(n_leaves)])
+        return Player(agent, params, scaler, data["low"], data["high"])
+
+    # Beside the two policies of each look: the mean of the weights of the last few looks, a longer average.
+    kinds = {"last": ("policy", 1), "average": ("average", 1)} | {f"mean{m}": ("average", m) for m in args.means}
+    jobs = [
+        (kind, look, seed)
+        for kind, (_, m) in kinds.items()
+        for look in range(m - 1, n_looks)
+        if (n_looks - 1 - look) % args.stride == 0
+        for seed in range(n_seeds)
+    ]
+    players = [player(kinds[k][0], slice(look + 1 - kinds[k][1], look + 1), seed) for k, look, seed in jobs]
+    began = time.perf_counter()
+    scores = evaluate(players, args.env, args.episodes)
+    print(f"{len(players)} policies x {args.episodes} episodes in {time.perf_counter() - began:.0f} s", flush=True)
+    with args.store.open("a") as file:
+        for (kind, look, seed), own in zip(jobs, scores.normalised, strict=True):
+            cell = {"kind": kind, "at": int(data["at"][look]), "seed": seed, "score": round(float(own.mean()), 3)}
+            file.write(json.dumps(cell | {"episodes": [round(float(x), 2) for x in own]} | about) + "\n")
+
+
+def table(args) -> None:
+    cells = [json.loads(line) for line in args.store.read_text().splitlines()]
+    titles = ("agent", "env", "policy", "updates", "seeds", "end", "± seeds", "± looks", "mean of looks", "± seeds")
+    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
+    for agent, env, kind in dict.fromkeys((c["agent"], c["env"], c["kind"]) for c in cells):
+        mine = [c for c in cells if (c["agent"], c["env"], c["kind"]) == (agent, env, kind)]
+        looks = sorted({c["at"] for c in mine})[-args.looks :]
+        by = np.array([[c["score"] for c in mine if c["at"] == at] for at in looks])  # [looks, seeds]
+        text = f"| {agent} | {env} | {kind} | {looks[-1]:,} | {by.shape[1]} | {by[-1].mean():.1f} | {by[-1].std():.1f} "
+        print(text + f"| {by.std(0).mean():.1f} | {by.mean():.1f} | {by.mean(0).std():.1f} |")
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("what", choices=("train", "judge", "table"))
+    p.add_argument("agent", nargs="?", default="td3bc")
+    p.add_argument("env", nargs="?", default="hopper")
+    p.add_argument("--preset", default="paper")
+    p.add_argument("--set", nargs="*", default=[], help="settings to change, updates=50000 for one")
+    p.add_argument("--tag", default="", help="of the file in --work")
+    p.add_argument("--level", default=LEVEL)
+    p.add_argument("--size", default="full")
+    p.add_argument("--seeds", type=int, default=3)
+    p.add_argument("--every", type=int, default=10_000)
+    p.add_argument("--after", type=int, default=100_000, help="keep policies from here on")
+    p.add_argument("--stride", type=int, default=1, help="play every so manyth look")
+    p.add_argument("--means", type=int, nargs="*", default=[5], help="looks whose weights are averaged")
+    p.add_argument("--looks", type=int, default=10, help="of the table's last column")
+    p.add_argument("--episodes", type=int, default=30)
+    p.add_argument("--work", type=Path, default=Path("runs/oracle"))
+    p.add_argument("--store", type=Path, default=STORE)
+    p.add_argument("--commit")
+    args = p.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    args.store.parent.mkdir(exist_ok=True)
+    {"train": train, "judge": judge, "table": table}[args.what](args)
+
+
+if __name__ == "__main__":
+    main()
