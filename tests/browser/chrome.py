@@ -80,8 +80,8 @@ class Chrome:
             self._until(lambda m: m.get("method") == "Page.loadEventFired")
 
     def js(self, expression: str):
-        """The value of an expression in the page."""
-        told = self("Runtime.evaluate", expression=expression, returnByValue=True)
+        """The value of an expression in the page, awaited if it is a promise."""
+        told = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in told:
             raise RuntimeError(told["exceptionDetails"])
         return told["result"].get("value")

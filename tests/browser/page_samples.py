@@ -32,10 +32,10 @@ def result(seeds=5, episodes=30, looks=40, means=None, **changes) -> dict:
     whole = {
         "schema": 1,
         "title": "sim/hopper-medium-expert",
-        "command": "ssorl run sim/hopper-medium-expert --agent td3bc --idm robust --fraction 0.1 --quality 50 --seeds 5",
+        "command": "ssorl run sim/hopper-medium-expert --agent td3bc --fraction 0.1 --quality 50 --seeds 5",
         "complete": True,
         "config": {
-            "agent": {"name": "td3bc", "updates": 20000, "batch": 256, "alpha": 2.5, "hidden": [256, 256], "half": None},
+            "agent": {"name": "td3bc", "updates": 20000, "alpha": 2.5, "hidden": [256, 256], "half": None},
             "idm": {"name": "robust-quick", "members": 3},
             "fraction": 0.1,
             "quality": 50,
@@ -80,8 +80,10 @@ def parent(qualities=(10, 30, 50, 70, 90, 100)) -> dict:
     """The result over several label qualities."""
     cells = []
     for q in qualities:
-        found = result(seeds=2, episodes=2, looks=2, means={"baseline": 10 + q / 1.6, "ss": 20 + 0.7 * q, "oracle": 91.0})
-        cells.append({"quality": q, "folder": f"q{q}"} | {k: found[k] for k in ("scores", "relative_gap", "gap_closed")})
+        means = {"baseline": 10 + q / 1.6, "ss": 20 + 0.7 * q, "oracle": 91.0}
+        found = result(seeds=2, episodes=2, looks=2, means=means)
+        keys = ("scores", "relative_gap", "gap_closed")
+        cells.append({"quality": q, "folder": f"q{q}", **{k: found[k] for k in keys}})
     keys = ("schema", "title", "command", "complete", "kind", "normalised")
     return {k: found[k] for k in keys} | {"cells": cells}
 

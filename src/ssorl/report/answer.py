@@ -135,8 +135,8 @@ def _kept(split: dict) -> str:
         return f"With actions in {split['n_labelled']:,} of {whole:,} trajectories"
     said = f"With the actions of {share(split['fraction'])} of the trajectories kept"
     quality = split["quality"]
-    if isinstance(quality, str):
-        return f"{said} ({quality})"
+    if isinstance(quality, str):  # two parts of the data: where the labelled ones come from / where the others do
+        return f"{said}, labelled / unlabelled from {quality}"
     if not known(quality):
         return said
     if quality >= 100:

@@ -119,10 +119,10 @@ def check(result: Any, where: str = "result.json") -> None:
         _match(result["idm"], IDM, f"{where}: idm")
     _scores(result["scores"], where)
     for variant, score in result["scores"].items():
-        if len(score["returns"]) != len(result["seeds"]):
+        found, seeds = len(score["returns"]), len(result["seeds"])
+        if found != seeds:
             raise DataError(
-                f"{where}: scores.{variant}.returns has {len(score['returns'])} lists for {len(result['seeds'])} seeds; "
-                "run the command again"
+                f"{where}: scores.{variant}.returns has {found} lists for {seeds} seeds; run the command again"
             )
     for variant, curve in result["curves"].items():
         at = f"{where}: curves.{variant}"

@@ -167,8 +167,8 @@ def labels(result: dict) -> Section | None:
         f" and by {_rms(idm['mse'])} on the proxies (RMS)." if known(idm["mse"]) else " (RMS); the truth is not known."
     )
     panels = []
+    kind = "measured" if known(idm["mse"]) else "labelled"
     if idm["by_dimension"]:
-        kind = "measured" if known(idm["mse"]) else "labelled"
         rows = [(i, mse, _percent(mse)) for i, mse in enumerate(idm["by_dimension"])]
         bars = [svg.Bar(f"dimension {i}", size, _rms(mse), kind) for i, mse, size in rows]
         about = f"Measured on {on}. " + "; ".join(f"{bar.name}: {bar.text}" for bar in bars)
@@ -180,10 +180,10 @@ def labels(result: dict) -> Section | None:
         rows = [(f"{level} %", 100 * c if known(c) else None) for level, c in idm["coverage"].items()]
         goals = [float(level) for level in idm["coverage"]]
         bars = [
-            svg.Bar(f"{level} interval", c, f"{plain(c)} %", "labelled", goal=goal)
+            svg.Bar(f"{level} interval", c, f"{plain(c)} %", kind, goal=goal)
             for (level, c), goal in zip(rows, goals, strict=True)
         ]
-        about = "; ".join(f"{bar.name}: {bar.text} inside" for bar in bars)
+        about = f"Measured on {on}. " + "; ".join(f"{bar.name}: {bar.text} inside" for bar in bars)
         name = "Is the uncertainty honest?"
         axis = "% of true actions inside; the line is the goal"
         picture = svg.bars("coverage", name, about, bars, svg.NARROW, axis, low=0, high=100)
@@ -281,7 +281,8 @@ def qualities(result: dict) -> Section:
         mean, low, high = ([cell["scores"][name][key] for cell in mine] for key in ends)
         if mine:
             series.append(svg.Line(words.NAMES[name], [cell["quality"] for cell in mine], mean, name, low, high))
-    rows, full = [], [("quality", *(f"{name} {end}" for name in VARIANTS for end in ends), "gap closed")]
+    rows: list[tuple] = []
+    full: list[tuple] = [("quality", *(f"{name} {end}" for name in VARIANTS for end in ends), "gap closed")]
     for cell in cells:
         found = [cell["scores"].get(name) for name in VARIANTS]
         told = [words.interval(score, result["normalised"]) if score else None for score in found]

@@ -1,0 +1,178 @@
+"""The page as a reader meets it, in a real browser."""
+
+import csv
+import time
+
+import pytest
+from page_samples import parent, result, write
+
+from ssorl.report.page import page
+
+NASTY = "<script>hacked=1</script><img src=x onerror=hacked=1>\"'&"
+LEAVES = "[...document.querySelectorAll('body *')].filter(e => !e.children.length).map(e => e.textContent)"
+
+
+def visible(selector: str) -> str:
+    return f"[...document.querySelectorAll({selector!r})].filter(e => e.checkVisibility()).length"
+
+
+def test_the_watch_sees_what_goes_wrong(chrome, tmp_path):
+    bad = tmp_path / "bad.html"
+    policy = "default-src 'none'; script-src 'sha256-AAAA'"
+    bad.write_text(
+        f"""<meta http-equiv="Content-Security-Policy" content="{policy}">
+        <script>1</script><img src="https://example.invalid/a.png"><style>p {{}}</style>"""
+    )
+    chrome.open(bad)
+    assert sum("Content Security Policy" in line for line in chrome.complaints()) >= 3
+    bad.write_text("<script>console.error('no'); missing()</script><img src='other.png'>")
+    chrome.open(bad)
+    assert len(chrome.complaints()) >= 3
+    assert any(url.endswith("other.png") for url in chrome.requests())
+
+
+@pytest.mark.parametrize("which", ["run_page", "parent_page"])
+def test_it_renders_alone(chrome, which, request):
+    path = request.getfixturevalue(which)
+    chrome.open(path)
+    assert chrome.complaints() == []
+    assert chrome.requests() == [path.as_uri()]
+    assert chrome.js("document.querySelector('h1').textContent.trim()") == "sim/hopper-medium-expert"
+    shown = chrome.js(visible("svg.chart"))
+    assert shown == (10 if which == "run_page" else 1)  # each once, though drawn for two widths
+    assert chrome.js("[...document.querySelectorAll('svg.chart')].every(s => s.querySelector('path,rect'))")
+
+
+def test_pointing_shows_a_value(chrome, run_page):
+    chrome.open(run_page)
+    assert chrome.js("tip.hidden")
+    where = "(r => [r.x + r.width / 2, r.y + r.height / 2])"
+    row = "[...document.querySelectorAll('svg.wide .k-ss .hit')][0]"
+    chrome.js(f"{row}.scrollIntoView({{block: 'center'}})")
+    chrome.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # scrolling hides it
+    chrome.point(*chrome.js(f"{where}({row}.getBoundingClientRect())"))
+    text = chrome.js("tip.textContent")
+    assert not chrome.js("tip.hidden") and "61.2 [57.5, 64.9]" in text and "seed 4" in text
+    box = chrome.js("(r => [r.left, r.right, r.top, r.bottom])(tip.getBoundingClientRect())")
+    assert box[0] >= 0 and box[1] <= 1100 and box[2] >= 0 and box[3] <= 900
+    chrome.press("Escape", 27)
+    assert chrome.js("tip.hidden")
+
+
+def test_the_keyboard_reaches_everything(chrome, run_page):
+    chrome.open(run_page)
+    chrome.press("Tab", 9)
+    assert chrome.js("document.activeElement.className") == "skip"
+    time.sleep(0.3)  # it slides in
+    assert chrome.js("document.activeElement.getBoundingClientRect().top") >= 0
+    seen = []
+    for _ in range(6):
+        chrome.press("Tab", 9)
+        assert chrome.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        seen.append(chrome.js("document.activeElement.textContent.trim()"))
+    names = chrome.js("[...document.querySelectorAll('summary')].map(s => s.textContent.trim())")
+    assert seen == names[:6]
+    assert not chrome.js("document.activeElement.parentElement.open")
+    chrome("Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
+    assert chrome.js("document.activeElement.parentElement.open")
+    chrome.press("Tab", 9)
+    assert chrome.js("document.activeElement.className") == "scroll"
+    chrome.press("Tab", 9)
+    assert chrome.js("document.activeElement.className") == "download"
+
+
+@pytest.mark.parametrize("width", [320, 360, 600, 760])
+def test_a_small_screen_never_scrolls_sideways(chrome, run_page, parent_page, tmp_path, width):
+    long = page(write(tmp_path, result(seeds=1, looks=2, title="x" * 300, command="y" * 300)))
+    for path in (run_page, parent_page, long):
+        chrome.open(path, width=width, height=740, mobile=True)
+        chrome.js("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert chrome.js("document.documentElement.scrollWidth") <= width
+        assert chrome.js(visible("svg.wide")) == 0 or width >= 720
+        small = "Math.min(...[...document.querySelectorAll('svg.chart text')].filter(e => e.checkVisibility())"
+        small += ".map(e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a))"
+        assert chrome.js(small) >= 10  # pixels: text in pictures stays readable
+
+
+CONTRAST = """(() => {
+  const light = c => c.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
+    .map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((s, v, i) => s + v * [.2126, .7152, .0722][i], 0);
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  const against = c => (Math.max(light(c), paper) + .05) / (Math.min(light(c), paper) + .05);
+  const of = (s, p) => Math.min(...[...document.querySelectorAll(s)].map(e => against(getComputedStyle(e)[p])));
+  return [of('p, h1, h2, h3, dt, dd, summary, th, td, a:not(.skip)', 'color'), of('svg.chart text', 'fill'),
+          of('.dot:not(.k-shade .dot)', 'fill'), of('.chart .line', 'stroke')];
+})()"""
+
+
+def test_light_and_dark_are_both_readable(chrome, run_page):
+    found = []
+    for dark in (False, True):
+        chrome.open(run_page, dark=dark)
+        words, labels, dots, lines = chrome.js(CONTRAST)
+        assert min(words, labels) >= 4.5 and min(dots, lines) >= 3  # WCAG AA
+        look = "getComputedStyle(document.querySelector('{}')).{}"
+        found.append([chrome.js(look.format(*x)) for x in (("body", "backgroundColor"), (".k-ss .dot", "fill"))])
+    assert found[0][0] != found[1][0] and found[0][1] != found[1][1]
+
+
+def test_pictures_have_names_for_screen_readers(chrome, run_page):
+    chrome.open(run_page)
+    chrome("Accessibility.enable")
+    nodes = chrome("Accessibility.getFullAXTree")["nodes"]
+    chrome("Accessibility.disable")
+    images = [n for n in nodes if n.get("role", {}).get("value") == "image" and not n["ignored"]]
+    assert len(images) == 10
+    names = [n["name"]["value"] for n in images]
+    assert len(set(names)) == 10
+    assert any("Scores" in name and "61.2 [57.5, 64.9]" in name for name in names)
+
+
+def test_text_from_files_stays_text(chrome, tmp_path):
+    told = result(seeds=1, looks=3, title=NASTY, command=NASTY, config={NASTY: NASTY, "agent": NASTY}, env=NASTY)
+    told["versions"] = told["hardware"] = {NASTY: [NASTY]}
+    told |= {"commit": NASTY, "started": NASTY, "timings": {NASTY: 1.0}}
+    told["idm"] |= {"name": NASTY}
+    told["split"] |= {"quality": NASTY, "setup": NASTY}
+    told["curves"]["ss"][NASTY] = [[1.0, 2.0, 3.0]]
+    chrome.open(page(write(tmp_path / "one", told)))
+    assert chrome.complaints() == [] and len(chrome.requests()) == 1
+    assert chrome.js("typeof hacked") == "undefined"
+    assert chrome.js("document.querySelector('h1').textContent.trim()") == NASTY
+    assert chrome.js("document.querySelectorAll('script').length") == 1
+    assert chrome.js("document.querySelectorAll('img').length") == 0
+    assert sum(NASTY in text for text in chrome.js(LEAVES)) >= 10
+    chrome.open(page(write(tmp_path / "several", {**parent((50,)), "title": NASTY, "command": NASTY})))
+    assert chrome.complaints() == [] and chrome.js("typeof hacked") == "undefined"
+
+
+def test_the_values_can_be_downloaded(chrome, run_page, tmp_path):
+    chrome.open(run_page)
+    chrome("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    chrome.js("document.querySelector('details').open = true; document.querySelector('.download').click()")
+    for _ in range(100):
+        if (path := tmp_path / "scores.csv").exists():
+            break
+        time.sleep(0.05)
+    rows = list(csv.reader(path.read_text().splitlines()))
+    assert rows[0][:4] == ["agent", "mean", "low", "high"] and len(rows) == 4
+    assert float(rows[2][1]) == 61.2
+    assert chrome.complaints() == []
+
+
+def test_the_parent_leads_to_its_cells(chrome, parent_page):
+    chrome.open(parent_page)
+    links = chrome.js("[...document.querySelectorAll('tbody a')].map(a => a.href)")
+    assert links == [(parent_page.parent / f"q{q}" / "report.html").as_uri() for q in (10, 50, 100)]
+    chrome.open(links[1])
+    assert "SS-TD3BC" in chrome.js("document.querySelector('.answer').textContent")
+
+
+def test_on_paper_it_is_light_and_without_controls(chrome, run_page):
+    chrome.open(run_page, dark=True)
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    chrome("Emulation.setEmulatedMedia", media="print", features=features)
+    assert chrome.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert chrome.js(visible(".skip, .download")) == 0
+    chrome("Emulation.setEmulatedMedia", media="", features=[])
