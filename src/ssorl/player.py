@@ -128,3 +128,14 @@ def find(path: Path | str, variant: str = "ss", seed: int | None = None) -> Path
         names = ", ".join(p.stem for p in there) or "none"
         raise SsorlError(f"{path}: holds no {wanted} (policies/VARIANT-SEED.npz); there are: {names}")
     return own[min(own) if seed is None else seed]
+
+
+def load_policy(path: Path | str, variant: str = "ss", seed: int | None = None) -> Policy:
+    """A saved policy, ready to call: a policy file, or a run folder's policy of a variant and a seed.
+
+    Scaling of observations and actions is inside: `action = load_policy(path)(obs)`.
+    """
+    from ssorl.checkpoint import load_policy_file
+
+    file = load_policy_file(find(path, variant, seed))
+    return Policy(Player(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env)
