@@ -8,6 +8,7 @@ import pytest
 from conftest import make_episodes
 
 from ssorl.agents import AGENTS, make
+from ssorl.checkpoint import load_policy_file, save_policy
 from ssorl.errors import SsorlError
 from ssorl.train import Run, train, train_many
 
@@ -129,6 +130,26 @@ def test_one_after_another_is_alone_to_the_bit(name, runs, trained):
     got = train(small(name), runs[2], every=20)
     equal(got.state, trained[2].state)
     equal(got.curve, trained[2].curve)
+
+
+def test_saved_and_loaded(name, runs, trained, tmp_path):
+    """Stopped half way, a training goes on to the same bits; a policy in a file is the same policy."""
+
+    def stop(look):
+        if look.at == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(name), runs[0], every=20, callback=stop, folder=tmp_path)
+    looks = []
+    got = train(small(name), runs[0], every=20, callback=lambda look: looks.append(look.at), folder=tmp_path)
+    assert looks == [40]
+    for part in ("state", "policy", "average", "curve"):
+        equal(getattr(got, part), getattr(trained[0], part))
+    save_policy(tmp_path / "policy.npz", small(name), got.average, got.scaler, -np.ones(N_ACT), np.ones(N_ACT))
+    back = load_policy_file(tmp_path / "policy.npz")
+    assert back.agent == small(name)
+    equal(back.params, got.average)
 
 
 def test_together_is_alone(name, runs, trained):
