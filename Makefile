@@ -4,15 +4,24 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint lock clean
+.PHONY: demo test browser lint lock clean
 
 demo: $(READY)
 	$(BIN)/ssorl data show sim/hopper-medium-expert --quality 50 --plot demo.png
 
-test: $(READY)
+test: $(READY) browser
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/python -m pytest
+
+# For the tests of the page. Where there is none and none can be had, they are skipped and say so.
+browser:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
+	  || echo "no browser could be installed: the tests of the page will be skipped"; fi
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks scripts

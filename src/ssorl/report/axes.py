@@ -43,9 +43,9 @@ def span(values: Sequence[float], low: Value = None, high: Value = None, exact: 
     # An axis that begins or ends at zero does so exactly.
     bottom = low if low is not None else bottom - air * (bottom != 0)
     top = high if high is not None else top + air * (top != 0)
-    if top <= bottom:  # a single value
+    if top <= bottom:  # a single value, or all of them beyond the given end
         pad = max(abs(bottom), 1.0) * 0.05
-        bottom, top = (bottom if low is not None else bottom - pad), top + pad
+        bottom, top = (bottom if low is not None else bottom - pad), max(top, bottom) + pad
     return float(bottom), float(top)
 
 

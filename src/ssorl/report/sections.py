@@ -20,7 +20,7 @@ from ssorl.report.axes import Value, known, plain
 from ssorl.report.progress import duration
 from ssorl.report.schema import VARIANTS
 
-POINTS = 80  # of a learning curve that are drawn; more cannot be told apart and make the page heavy
+POINTS, FEW = 60, 36  # of a learning curve that are drawn, large and small; more only make the page heavy
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Table:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         for row in self.full or (self.head, *self.rows):
-            writer.writerow(["" if _gone(v) else v for v in row])
+            writer.writerow(["" if _gone(v) else f"{v:.6g}" if isinstance(v, float) else v for v in row])
         return "data:text/csv;charset=utf-8," + quote(out.getvalue())
 
     @property
@@ -218,7 +218,7 @@ def _by_return(result: dict) -> Panel:
 def curves(result: dict) -> Section | None:
     """Scores and metrics while training."""
     curves = {name: result["curves"][name] for name in VARIANTS if name in result["curves"]}
-    curves = {name: _thin(curve) for name, curve in curves.items() if curve["at"]}
+    curves = {name: curve for name, curve in curves.items() if curve["at"]}
     metrics = list(dict.fromkeys(key for curve in curves.values() for key in curve if key != "at"))
     metrics.sort(key=lambda key: key != "score")
     if not metrics:
@@ -234,7 +234,8 @@ def _curve(result: dict, curves: dict[str, dict], metric: str, number: int) -> P
     main = metric == "score"
     show, axis = unit(result) if main else (plain, "")
     series = []
-    for name, curve in curves.items():
+    for name, whole in curves.items():
+        curve = _thin(whole, POINTS if main else FEW)
         seeds = list(zip(*curve[metric], strict=True))
         ends = [[f(v for v in at if known(v)) if any(map(known, at)) else None for at in seeds] for f in (min, max)]
         mean, several = [_mean(at) for at in seeds], len(curve[metric]) > 1
@@ -304,8 +305,8 @@ def qualities(result: dict) -> Section:
     return Section("scores", title, "Bands are 95 % intervals. Each quality has a page of its own.", [panel])
 
 
-def _thin(curve: dict) -> dict:
-    keep = np.unique(np.linspace(0, len(curve["at"]) - 1, min(POINTS, len(curve["at"]))).round().astype(int))
+def _thin(curve: dict, most: int) -> dict:
+    keep = np.unique(np.linspace(0, len(curve["at"]) - 1, min(most, len(curve["at"]))).round().astype(int))
     return {k: [v[i] for i in keep] if k == "at" else [[run[i] for i in keep] for run in v] for k, v in curve.items()}
 
 
