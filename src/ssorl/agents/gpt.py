@@ -111,7 +111,7 @@ def _tokens(params: Params, rtg: jax.Array, obs: jax.Array, act: jax.Array, time
     """Embeddings in the order of the sequence, [..., 3 K, width]."""
     tokens = [linear(params["rtg"], rtg[..., None]), linear(params["obs"], obs), linear(params["act"], act)]
     if "time" in params:
-        when = params["time"][jnp.minimum(time, len(params["time"]) - 1)]
+        when = jnp.take(params["time"], time, axis=0, mode="clip")
         tokens = [x + when for x in tokens]
     x = jnp.stack(tokens, axis=-2)
     return x.reshape(*x.shape[:-3], -1, x.shape[-1])

@@ -1,0 +1,159 @@
+"""Decision Transformers where the answer is known."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import make_episodes
+
+from ssorl.agents import make
+from ssorl.agents.dt import STATES, normal
+from ssorl.agents.gpt import _drop, gpt
+from ssorl.agents.windows import Window
+from ssorl.data.episodes import Episodes, Meta
+from ssorl.train import Run, train
+
+TINY = {"layers": 1, "heads": 2, "width": 16, "context": 3, "batch": 64, "warmup": 10, "max_time": 64, "dropout": 0.0}
+N_OBS, N_ACT, K = 3, 2, 4
+
+
+# --- learning ------------------------------------------------------------------------------------------------
+
+
+def test_it_returns_what_it_is_asked_for():
+    """Three steps, each of which earns its action: any return from -3 to 3 can be had, and the last step settles it."""
+    rng = np.random.default_rng(0)
+    n, steps = 400, 3
+    act = rng.uniform(-0.95, 0.95, (n * steps, 1)).astype(np.float32)
+    start, obs = np.arange(0, n * steps + 1, steps), rng.standard_normal((n * (steps + 1), 1)).astype(np.float32)
+    eps = Episodes(obs, act, act[:, 0], np.zeros(n * steps, bool), start, Meta(act_low=(-1.0,), act_high=(1.0,)))
+    agent = make("dt", "quick", **TINY, lr=5e-3, scale=1.0, updates=1000)
+    params = agent.policy(train(agent, Run(eps)).state)
+
+    def episode(carry):
+        def step(memory, _):
+            carry, rew = memory
+            act, carry = agent.act(params, carry, jnp.zeros(1), rew, jax.random.key(0))
+            return (carry, act[0]), act[0]
+
+        return jax.lax.scan(step, (carry, jnp.zeros(())), None, steps)[1]
+
+    asked = [-1.5, 0.0, 1.5]
+    carries = [replace(agent, target=target).begin(1, 1) for target in asked]
+    acts = jax.jit(jax.vmap(episode))(jax.tree.map(lambda *x: jnp.stack(x), *carries))
+    np.testing.assert_allclose(acts.sum(1), asked, atol=0.15)
+    assert (np.diff(acts, axis=0) > 0.1).all()  # each step does its part
+
+
+@pytest.fixture(scope="module")
+def turning():
+    """States that turn by a fixed angle a step, whatever is done; the reward is the first number of the state."""
+    rng = np.random.default_rng(0)
+    n, steps = 40, 12
+    phase = rng.uniform(0, 2 * np.pi, (n, 1)) + 0.7 * np.arange(steps + 1)
+    obs = np.stack([np.cos(phase), np.sin(phase)], -1).astype(np.float32)
+    act = np.tanh(obs[:, :-1, :1]).reshape(-1, 1)
+    rew, start = obs[:, :-1, 0].reshape(-1), np.arange(0, n * steps + 1, steps)
+    meta = Meta(act_low=(-1.0,), act_high=(1.0,))
+    return Episodes(obs.reshape(-1, 2), act, rew, np.zeros(n * steps, bool), start, meta)
+
+
+def test_joint_learns_from_trajectories_without_actions(turning):
+    """Four trajectories have actions; from all it learns where the states go, and from these what to do."""
+    act = turning.act.copy()
+    act[48:] = np.nan
+    agent = make("dt-joint", "quick", **TINY, lr=5e-3, lambda_s=1.0, lambda_r=1.0, updates=600)
+    curve = train(agent, Run(turning.with_actions(act)), every=200).curve
+    assert curve["obs_loss"][-1] < 0.3  # 2 for the mean, 0.9 for a state that stays
+    assert curve["rew_loss"][-1] < 0.1  # 0.5 for the mean
+    assert curve["nll"][-1] < curve["nll"][0] - 0.5
+
+    nothing = train(agent, Run(turning.with_actions(np.full_like(act, np.nan))), every=200).curve
+    assert nothing["obs_loss"][-1] < 0.3
+    assert (nothing["nll"] == 0).all() and (nothing["entropy"] == 0).all()
+    np.testing.assert_allclose(nothing["temperature"], 0.1, rtol=1e-4)  # no entropy to hold to a bound
+
+
+# --- the network ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return make("dt", layers=2, heads=2, width=8, context=K, max_time=6, scale=0.1, half=False)
+
+
+@pytest.fixture(scope="module")
+def params(agent):
+    """Weights large enough for every token to matter."""
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda: agent.init(jax.random.key(0), N_OBS, N_ACT)).params
+    return jax.tree.map(lambda x: (0.5 * rng.standard_normal(x.shape)).astype(np.float32), shapes)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    rng = np.random.default_rng(1)
+    shapes = (K,), (K, N_OBS), (K, N_ACT)
+    return *(rng.standard_normal(s).astype(np.float32) for s in shapes), np.arange(2, 2 + K, dtype=np.int32)
+
+
+@pytest.mark.parametrize("kind", range(3))
+def test_no_token_sees_a_later_one(params, inputs, kind):
+    read = jax.jit(lambda *x: gpt(params["body"], *x, heads=2))
+    before = read(*inputs)
+    for t in range(K):
+        changed = [x.copy() for x in inputs]
+        changed[kind][t] += 1
+        moved = np.abs(read(*changed) - before).max(1) > 1e-6
+        np.testing.assert_array_equal(moved, np.arange(3 * K) >= 3 * t + kind)
+
+
+def test_asking_for_states_alone_changes_nothing(params, inputs):
+    whole = gpt(params["body"], *inputs, heads=2)
+    np.testing.assert_allclose(gpt(params["body"], *inputs, heads=2, ask=STATES), whole[STATES], atol=1e-5)
+
+
+def test_half_precision_is_near(params, inputs):
+    whole, half = (gpt(params["body"], *inputs, heads=2, half=half) for half in (False, True))
+    assert half.dtype == jnp.float32
+    assert 0 < np.abs(whole - half).max() < 0.1
+
+
+def test_acting_step_by_step_is_reading_the_window(agent, params):
+    """Along a stored trajectory, longer than the memory and than the table of times, with its actions forced."""
+    eps = make_episodes([9], N_OBS, N_ACT)
+    n, obs, act = 9, eps.obs[:-1], eps.act
+    rtg, time = eps.returns_to_go().astype(np.float32), np.arange(n, dtype=np.int32)
+    step = jax.jit(agent.act)
+    carry, rew = replace(agent, target=float(rtg[0])).begin(N_OBS, N_ACT), 0.0
+    for t in range(n):
+        got, carry = step(params, carry, obs[t], rew, jax.random.key(0))
+        slot = min(t, K - 1)
+        carry, rew = carry._replace(act=carry.act.at[slot].set(act[t])), eps.rew[t]
+
+        first = max(0, t - K + 1)
+        own = np.minimum(np.arange(first, first + K), n - 1)
+        true = np.ones(K, bool)
+        window = Window(obs[own], act[own], eps.rew[own], obs[own], rtg[own], time[own], true, true)
+        want = np.tanh(normal(params, agent.read(params, window, STATES))[0])[t - first]
+        np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_dropout_is_a_fair_coin():
+    one, two = (np.asarray(_drop(jnp.ones((300, 1000)), 0.1, jnp.uint32(seed))) for seed in (1, 2))
+    np.testing.assert_allclose(np.unique(one), [0, 1 / 0.9], rtol=1e-6)
+    for mask in (one, two):
+        np.testing.assert_allclose((mask == 0).mean(), 0.1, atol=0.003)  # five deviations
+    pairs = [(one, two), (one[:, 1:], one[:, :-1]), (one[1:], one[:-1]), (one[:, 1:], two[:, :-1])]
+    for a, b in pairs:
+        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.01
+
+
+def test_dropout_only_with_a_key(agent, params, inputs):
+    read = lambda key: np.asarray(gpt(params["body"], *inputs, 2, STATES, 0.5, key))  # noqa: E731
+    np.testing.assert_array_equal(read(None), gpt(params["body"], *inputs, 2, STATES))
+    one, two = read(jax.random.key(0)), read(jax.random.key(1))
+    assert np.abs(one - two).max() > 0.01
+    np.testing.assert_array_equal(one, read(jax.random.key(0)))
