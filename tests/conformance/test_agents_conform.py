@@ -14,10 +14,15 @@ from ssorl.train import Run, train, train_many
 
 N_OBS, N_ACT = 3, 2
 
+# What makes an agent tiny: layers of its own kind.
+LAYERS = {"hidden": (16, 16)}
+BLOCKS = {"layers": 1, "heads": 1, "width": 8, "context": 4, "warmup": 10, "max_time": 64, "target": 40.0}
+SMALL = dict.fromkeys(AGENTS, LAYERS) | dict.fromkeys(("dt", "dt-joint"), BLOCKS)
+
 
 def small(name, **settings):
     """The agent with tiny layers and a fast optimiser."""
-    agent = make(name, "quick", **{"hidden": (16, 16), "batch": 32, "updates": 40, **settings})
+    agent = make(name, "quick", **{**SMALL[name], "batch": 32, "updates": 40, **settings})
     rates = [f.name for f in fields(agent) if f.name == "lr" or f.name.endswith("_lr")]
     return replace(agent, **dict.fromkeys(rates, 3e-3))
 
