@@ -175,4 +175,5 @@ def test_on_paper_it_is_light_and_without_controls(chrome, run_page):
     chrome("Emulation.setEmulatedMedia", media="print", features=features)
     assert chrome.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert chrome.js(visible(".skip, .download")) == 0
+    assert chrome.js(visible(".settings table")) == 3 and chrome.js(visible(".values table")) == 0
     chrome("Emulation.setEmulatedMedia", media="", features=[])

@@ -14,7 +14,7 @@ from page_samples import parent, result, write
 
 from ssorl.errors import DataError
 from ssorl.report import axes, svg
-from ssorl.report.answer import answer, answer_cells, caveats, interval
+from ssorl.report.answer import answer, answer_cells, caveats, caveats_cells, interval
 from ssorl.report.page import flat, page, render, render_cells
 from ssorl.report.schema import check, read
 from ssorl.report.sections import Table
@@ -103,6 +103,14 @@ def test_several_qualities():
     told["cells"][0]["scores"]["ss"] = told["cells"][0]["scores"]["baseline"]
     assert "helped at 2 of 3 label qualities, with intervals apart at 2" in answer_cells(told)
     assert 'href="q50/report.html"' in render_cells(told)
+    told["cells"][0]["gap_closed"] = None
+    assert answer_cells(told).endswith(
+        "; where there was a gap (2), it closed 28 % to 95 % of the gap to having all actions."
+    )
+    assert caveats_cells(told) == []
+    for cell in told["cells"]:
+        cell["scores"]["baseline"] |= {"low": 0.0, "high": 100.0}
+    assert caveats_cells(told)[0].startswith("At no quality are the intervals")
 
 
 def test_intervals_have_one_number_of_digits():
@@ -295,7 +303,7 @@ def test_a_density_counts_everything():
     found = svg.counts(groups)
     assert np.sum([n for _, _, n in found], axis=0).tolist() == [3, 1]
     assert (found[0][0], found[-1][1]) == (0.0, 10.0)
-    assert len(attributes(svg.densities("k", "t", "d", groups), "path", "band")) == 2
+    assert len(attributes(svg.densities("k", "t", "d", groups), "path", "area")) == 2
 
 
 def test_markup_is_escaped():

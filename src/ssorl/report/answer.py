@@ -91,34 +91,50 @@ def caveats(result: dict) -> list[str]:
 
 def answer_cells(result: dict) -> str:
     """Several label qualities in one sentence."""
-    both = [
-        (cell["scores"]["baseline"], cell["scores"]["ss"])
-        for cell in result["cells"]
-        if all(known(cell["scores"].get(name, {}).get("mean")) for name in ("baseline", "ss"))
-    ]
+    both = _pairs(result)
     if not both:
         return "There is nothing to compare yet."
     above = sum(ss["mean"] > base["mean"] for base, ss in both)
-    apart = sum(ss["mean"] > base["mean"] and not _overlap(ss, base) for base, ss in both)
     # The sign of the difference alone would count noise as a gain, so both counts are told.
-    said = f"The unlabelled data helped at {above} of {len(both)} label qualities, with intervals apart at {apart}"
+    said = (
+        f"The unlabelled data helped at {above} of {len(both)} label qualities, with intervals apart at {_apart(both)}"
+    )
     closed = [cell["gap_closed"] for cell in result["cells"] if known(cell["gap_closed"])]
-    if len(closed) > 1:
-        said += f"; it closed {share(min(closed))} to {share(max(closed))} of the gap to having all actions"
-        said += f" (median {share(statistics.median(closed))})"
-    elif closed:
-        said += f"; it closed {share(closed[0])} of the gap to having all actions"
+    if closed:
+        where = "it" if len(closed) == len(result["cells"]) else f"where there was a gap ({len(closed)}), it"
+        ends = share(closed[0]) if len(closed) == 1 else f"{share(min(closed))} to {share(max(closed))}"
+        median = f" (median {share(statistics.median(closed))})" if len(closed) > 2 else ""
+        said += f"; {where} closed {ends} of the gap to having all actions{median}"
     return said + "."
 
 
 def caveats_cells(result: dict) -> list[str]:
-    """The same for several label qualities."""
+    """What a reader must know before believing that."""
     out = []
     if not result["complete"]:
         out.append("This run has not finished: the page shows what there is so far.")
     if result["kind"] == "fqe":
         out.append("Every score here is an estimate by fitted-Q evaluation: no policy was played in an environment.")
+    elif not result["normalised"]:
+        out.append("Scores are raw returns: no reference scores are known for this task.")
+    both = _pairs(result)
+    if both and not _apart(both):
+        out.append(
+            "At no quality are the intervals with and without the unlabelled data apart: the differences, and the "
+            "shares of the gap, may be chance."
+        )
     return out
+
+
+def _pairs(result: dict) -> list[tuple[dict, dict]]:
+    """Baseline and SS of each quality that has both."""
+    scores = [(cell["scores"].get("baseline"), cell["scores"].get("ss")) for cell in result["cells"]]
+    return [(base, ss) for base, ss in scores if base and ss and known(base["mean"]) and known(ss["mean"])]
+
+
+def _apart(both: list[tuple[dict, dict]]) -> int:
+    """At how many of them SS is above the baseline, interval and all."""
+    return sum(ss["mean"] > base["mean"] and not _overlap(ss, base) for base, ss in both)
 
 
 def _digits(value: float) -> int:

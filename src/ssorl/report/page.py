@@ -40,9 +40,9 @@ def render(result: dict) -> str:
         sections=[section for draw in drawn if (section := draw(result))],
         command=result["command"],
         tables=[
-            ("Configuration", Table("configuration", ("setting", "value"), flat(result["config"])), True),
-            ("Versions", Table("versions", ("package", "version"), flat(result["versions"])), False),
-            ("Hardware", Table("hardware", ("part", "value"), flat(result["hardware"])), False),
+            ("Configuration", Table("configuration", ("setting", "value"), flat(result["config"]))),
+            ("Versions", Table("versions", ("package", "version"), flat(result["versions"]))),
+            ("Hardware", Table("hardware", ("part", "value"), flat(result["hardware"]))),
         ],
         note=f"Started {result['started']}" + (f", at commit {result['commit']}" if result["commit"] else "") + ".",
     )

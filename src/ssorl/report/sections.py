@@ -125,12 +125,12 @@ def scores(result: dict) -> Section:
     head = ("agent", "mean", "low", "high", *(f"seed {s}" for s in result["seeds"][: width - 4]))
     about = "; ".join(f"{bar.name}: {bar.text}" for bar in bars)
     several = len(result["seeds"]) > 1
-    what = "average" if result["policy"] == "average" else "last"
+    what = "averaged over" if result["policy"] == "average" else "the last of"
     over = "start states" if result["kind"] == "fqe" else "evaluation episodes"
     text = f"Bars are means and lines 95 % intervals over {'seeds and ' if several else ''}{over}"
     text += "; each mark below a bar is a seed. " if several else ". "
     text += "Labelled data alone is the baseline, all actions known the oracle. "
-    text += f"The policies have the {what} weights of their training."
+    text += f"The policies' weights are {what} training."
     pictures = both(lambda key, width: svg.bars(key, "Scores", about, bars, width, axis), "scores")
     return Section("scores", "Scores", text, [Panel("Scores", pictures, Table("scores", head, rows))])
 

@@ -222,7 +222,7 @@ def densities(
         line = _path(grid.tolist(), tall.tolist(), x, y)
         area = f"{line}L{x(far):.1f},{y(0):.1f}L{x(near):.1f},{y(0):.1f}Z"
         mean = x(float(values.mean()))
-        marks = [tag("path", d=area, class_="band"), tag("path", d=line, class_="line")]
+        marks = [tag("path", d=area, class_="area"), tag("path", d=line, class_="line")]
         marks += [tag("line", x1=mean, x2=mean, y1=y.top, y2=y.bottom, class_="mean"), shape(kind, mean, y.top + 5, 4)]
         out.append(tag("g", *marks, class_=f"k-{kind}"))
     for low, high, found in counts(groups):
