@@ -110,17 +110,17 @@ def facts(result: dict) -> list[tuple[str, str]]:
 
 def scores(result: dict) -> Section:
     """The agents against each other."""
-    axis = unit(result)[1]
+    axis, told = unit(result)[1], result["scores"]
     bars, rows = [], []
     for name in VARIANTS:
-        if name not in result["scores"]:
+        if name not in told:
             continue
-        told = result["scores"][name]
-        seeds = [(f"seed {seed}", _mean(r)) for seed, r in zip(result["seeds"], told["returns"], strict=False)]
-        text = words.interval(told, result["normalised"])
+        one = told[name]
+        seeds = [(f"seed {seed}", _mean(r)) for seed, r in zip(result["seeds"], one["returns"], strict=True)]
+        text = words.interval(one, result["normalised"])
         dots = seeds if len(seeds) > 1 else []
-        bars.append(svg.Bar(words.NAMES[name], told["mean"], text, name, told["low"], told["high"], dots))
-        rows.append((words.NAMES[name], told["mean"], told["low"], told["high"], *(v for _, v in seeds)))
+        bars.append(svg.Bar(words.NAMES[name], one["mean"], text, name, one["low"], one["high"], dots))
+        rows.append((words.NAMES[name], one["mean"], one["low"], one["high"], *(v for _, v in seeds)))
     width = max((len(row) for row in rows), default=4)
     head = ("agent", "mean", "low", "high", *(f"seed {s}" for s in result["seeds"][: width - 4]))
     about = "; ".join(f"{bar.name}: {bar.text}" for bar in bars)
@@ -129,7 +129,7 @@ def scores(result: dict) -> Section:
     over = "start states" if result["kind"] == "fqe" else "evaluation episodes"
     text = f"Bars are means and lines 95 % intervals over {'seeds and ' if several else ''}{over}"
     text += "; each mark below a bar is a seed. " if several else ". "
-    text += "Labelled data alone is the baseline, all actions known the oracle. "
+    text += "Labelled data alone is the baseline" + (", all actions known the oracle. " if "oracle" in told else ". ")
     text += f"The policies' weights are {what} training."
     pictures = both(lambda key, width: svg.bars(key, "Scores", about, bars, width, axis), "scores")
     return Section("scores", "Scores", text, [Panel("Scores", pictures, Table("scores", head, rows))])
