@@ -114,11 +114,11 @@ def test_act(name, trained):
     agent, key = small(name), jax.random.key(0)
     obs = 10 * np.random.default_rng(0).standard_normal((5, N_OBS)).astype(np.float32)
     params, carry = agent.policy(trained[0].state), agent.begin(N_OBS, N_ACT)
-    every = jax.vmap(lambda o: agent.act(params, carry, o, 0.0, key)[0])
+    every = jax.jit(jax.vmap(lambda o: agent.act(params, carry, o, 0.0, key)[0]))
     act = every(obs)
     assert act.shape == (5, N_ACT) and np.abs(act).max() <= 1
     np.testing.assert_array_equal(act, every(obs))
-    alone, after = agent.act(params, carry, obs[2], 0.0, key)
+    alone, after = jax.jit(agent.act)(params, carry, obs[2], 0.0, key)
     np.testing.assert_allclose(alone, act[2], atol=1e-4)
     describe = lambda x: (np.shape(x), jax.numpy.asarray(x).dtype)  # noqa: E731
     assert jax.tree.map(describe, after) == jax.tree.map(describe, carry)  # a scan can carry it
@@ -191,10 +191,10 @@ def test_it_learns(name):
         errors.append(error(own, obs))
 
     def error(state, obs):
-        params, carry = agent.policy(state), agent.begin(N_OBS, N_ACT)
-        every = jax.vmap(lambda o: agent.act(params, carry, o, 0.0, jax.random.key(0))[0])
-        return float(np.square(every(obs[eps.obs_row]) - expert).mean())
+        return float(np.square(every(agent.policy(state), obs[eps.obs_row]) - expert).mean())
 
+    carry, key = agent.begin(N_OBS, N_ACT), jax.random.key(0)
+    every = jax.jit(jax.vmap(lambda params, o: agent.act(params, carry, o, 0.0, key)[0], in_axes=(None, 0)))
     before = error(agent.init(jax.random.key(0), N_OBS, N_ACT), eps.obs)
     done = train(agent, Run(eps), every=500, callback=look)
     assert errors[-1] < 0.15 * before

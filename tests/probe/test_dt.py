@@ -111,12 +111,14 @@ def test_no_token_sees_a_later_one(params, inputs, kind):
 
 
 def test_asking_for_states_alone_changes_nothing(params, inputs):
-    whole = gpt(params["body"], *inputs, heads=2)
-    np.testing.assert_allclose(gpt(params["body"], *inputs, heads=2, ask=STATES), whole[STATES], atol=1e-5)
+    whole, states = jax.jit(lambda *x: [gpt(params["body"], *x, heads=2, ask=ask) for ask in (slice(None), STATES)])(
+        *inputs
+    )
+    np.testing.assert_allclose(states, whole[STATES], atol=1e-5)
 
 
 def test_half_precision_is_near(params, inputs):
-    whole, half = (gpt(params["body"], *inputs, heads=2, half=half) for half in (False, True))
+    whole, half = jax.jit(lambda *x: [gpt(params["body"], *x, heads=2, half=half) for half in (False, True)])(*inputs)
     assert half.dtype == jnp.float32
     assert 0 < np.abs(whole - half).max() < 0.1
 
@@ -152,8 +154,8 @@ def test_dropout_is_a_fair_coin():
 
 
 def test_dropout_only_with_a_key(agent, params, inputs):
-    read = lambda key: np.asarray(gpt(params["body"], *inputs, 2, STATES, 0.5, key))  # noqa: E731
-    np.testing.assert_array_equal(read(None), gpt(params["body"], *inputs, 2, STATES))
+    read = jax.jit(lambda key: gpt(params["body"], *inputs, 2, STATES, 0.5, key))
+    np.testing.assert_allclose(read(None), gpt(params["body"], *inputs, 2, STATES), atol=1e-5)
     one, two = read(jax.random.key(0)), read(jax.random.key(1))
     assert np.abs(one - two).max() > 0.01
     np.testing.assert_array_equal(one, read(jax.random.key(0)))

@@ -41,9 +41,9 @@ def draw(key: jax.Array, tree: Any) -> Params:
     return jax.tree.unflatten(shape, arrays)
 
 
-def linear_draws(n_in: int, n_out: int, std: float) -> dict[str, Draw]:
-    """A linear layer that starts without offset."""
-    return {"w": Draw((n_in, n_out), std), "b": Draw((n_out,))}
+def linear_draws(n_in: int, n_out: int, std: float, offset: float = 0.0) -> dict[str, Draw]:
+    """A linear layer; `offset` is the deviation of its biases."""
+    return {"w": Draw((n_in, n_out), std), "b": Draw((n_out,), offset)}
 
 
 def gpt_draws(n_obs: int, n_act: int, width: int, layers: int, max_time: int) -> dict[str, Any]:
@@ -62,7 +62,11 @@ def gpt_draws(n_obs: int, n_act: int, width: int, layers: int, max_time: int) ->
         "up": linear_draws(width, 4 * width, std),
         "down": linear_draws(4 * width, width, std * (2 * layers) ** -0.5),
     }
-    inputs = {name: linear_draws(n, width, (3 * n) ** -0.5) for name, n in (("rtg", 1), ("obs", n_obs), ("act", n_act))}
+    # Without biases the norm would leave of a return-to-go its sign alone.
+    inputs = {
+        name: linear_draws(n, width, (3 * n) ** -0.5, (3 * n) ** -0.5)
+        for name, n in (("rtg", 1), ("obs", n_obs), ("act", n_act))
+    }
     time = {"time": Draw((max_time, width), 0.02)} if max_time else {}
     return {**inputs, **time, "norm": norm, "blocks": [block] * layers, "out": norm}
 
