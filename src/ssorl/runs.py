@@ -90,6 +90,8 @@ class Folder(Keep):
     def open(cls, path: Path, plan: Plan, config: dict, command: str, eps: Episodes) -> Iterator[Folder]:
         """Take the folder for this process: a new one, or one that the same configuration made."""
         with _lock(path):
+            for stale in path.rglob(".tmp-*"):  # of a process that was killed; the lock is ours now
+                shutil.rmtree(stale, ignore_errors=True)
             record = _json(path / "config.json")
             if record is None:
                 _check_foreign(path)

@@ -12,6 +12,8 @@ import tyro
 from ssorl import __version__
 from ssorl.cli.behaviour import Behaviour
 from ssorl.cli.data import Data
+from ssorl.cli.evaluate import Evaluate
+from ssorl.cli.export import Export
 from ssorl.cli.label import Label
 from ssorl.cli.run import Run
 from ssorl.errors import SsorlError
@@ -25,6 +27,8 @@ class Cli:
         Annotated[Run, tyro.conf.subcommand("run")]
         | Annotated[Data, tyro.conf.subcommand("data")]
         | Annotated[Label, tyro.conf.subcommand("label")]
+        | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+        | Annotated[Export, tyro.conf.subcommand("export")]
         | Annotated[Behaviour, tyro.conf.subcommand("behaviour")]
     )
 

@@ -1,0 +1,281 @@
+"""Algorithm 1: who learns from what, what a seed decides, and the numbers made of the returns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from conftest import make_episodes
+from systems import TINY, hide
+
+from ssorl.data import coupled
+from ssorl.envs.pointmass import PointMass
+from ssorl.errors import SsorlError
+from ssorl.evaluate import evaluate
+from ssorl.idm import IDMS
+from ssorl.pipeline import STARTS, Keep, agents, run, surest, task
+from ssorl.plan import Cell, Job, as_config, make_plan
+from ssorl.report.schema import check
+from ssorl.result import cell_result, gaps, interval, parent_result, scale_of
+
+SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
+ABOUT = {"title": "t", "command": "c", "config": {}, "versions": {}, "hardware": {}, "commit": None, "started": "now"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_idm():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
+        yield
+
+
+@pytest.fixture(scope="module")
+def eps(pointmass):
+    return pointmass[:40]
+
+
+@pytest.fixture(scope="module")
+def plan(eps):
+    choices = {"seeds": 2, "quality": (50, 100), "fraction": 0.2, "episodes": 3, "settings": SMALL}
+    return make_plan(eps, "bc", **choices)
+
+
+class Remember(Keep):
+    def judgement(self, judged):
+        self.last = judged
+
+
+@pytest.fixture(scope="module")
+def keep():
+    return Remember()
+
+
+@pytest.fixture(scope="module")
+def outcome(eps, plan, keep):
+    return run(eps, plan, keep)
+
+
+# Who learns from what --------------------------------------------------------------------------------------
+
+
+def test_each_agent_sees_its_actions_and_no_others(eps, plan, outcome):
+    for cell in plan.cells:
+        one, done = outcome.tasks[cell], outcome.filled[cell]
+        runs = {job.variant: r for job, r in agents(plan, cell, one, done).items()}
+        known = one.data.labelled
+        assert known.sum() == one.data.lengths[one.split.labelled].sum() and not known.all()
+        assert np.isnan(runs["baseline"].eps.act[~known]).all()
+        np.testing.assert_array_equal(runs["baseline"].steps, np.flatnonzero(known))
+        np.testing.assert_array_equal(runs["ss"].eps.act[known], eps.act[known])
+        assert runs["ss"].steps is None and np.isfinite(runs["ss"].eps.act).all()
+        assert not np.array_equal(runs["ss"].eps.act, eps.act)
+        np.testing.assert_array_equal(runs["oracle"].eps.act, eps.act)
+        assert {r.seed for r in runs.values()} == {cell.seed}
+        assert all(r.eps.obs is eps.obs for r in runs.values())  # one program: what is shared is shared
+
+
+def test_an_oracle_serves_every_quality(plan, outcome):
+    oracles = [job for job in outcome.players if job.variant == "oracle"]
+    assert oracles == [Job("oracle", None, 0), Job("oracle", None, 1)]
+    assert len(outcome.players) == 2 * 2 * 2 + 2 == len(plan.jobs)
+
+
+def test_hidden_actions_change_nothing_but_the_oracle(eps):
+    """Other actions where they are hidden: the same baseline and SS policies, bit for bit."""
+    plan = make_plan(eps, "bc", fraction=0.2, episodes=2, settings=SMALL)
+    other = eps.act.copy()
+    hidden = ~task(eps, coupled(eps, 0.2, 50, 0)).data.labelled
+    other[hidden] = other[hidden][::-1]
+    one, two = run(eps, plan), run(eps.with_actions(other), plan)
+    for job in plan.jobs:
+        pairs = zip(jax.tree.leaves(one.players[job].params), jax.tree.leaves(two.players[job].params), strict=True)
+        assert all(np.array_equal(a, b) for a, b in pairs) == (job.variant != "oracle")
+
+
+def test_the_seed_decides(plan, outcome):
+    first, second = (outcome.tasks[Cell(50, seed)].split for seed in (0, 1))
+    assert not np.array_equal(first.labelled, second.labelled)
+    for variant, quality in (("baseline", 50), ("ss", 50), ("oracle", None)):
+        a, b = (outcome.players[Job(variant, quality, seed)].params for seed in (0, 1))
+        assert not np.array_equal(jax.tree.leaves(a)[1], jax.tree.leaves(b)[1])
+
+
+def test_an_agent_that_needs_no_actions_gets_no_proxies(eps):
+    small = {"layers": 1, "heads": 1, "width": 8, "context": 2, "max_time": 0, "batch": 2, "updates": 2}
+    plan = make_plan(eps, "dt-joint", fraction=0.2, variants=("baseline", "ss"), settings=small)
+    assert plan.idm is None
+    cell = plan.cells[0]
+    one = task(eps, coupled(eps, 0.2, 50, 0))
+    runs = {job.variant: r for job, r in agents(plan, cell, one, None).items()}
+    assert runs["ss"].eps is one.data and runs["ss"].steps is None
+    np.testing.assert_array_equal(runs["baseline"].steps, np.flatnonzero(one.data.labelled))
+
+
+def test_certain_leaves_out_the_least_sure(outcome):
+    done = outcome.filled[Cell(50, 0)]
+    proxies = np.flatnonzero(done.labels.proxy)
+    std = np.zeros_like(done.labels.std)
+    std[proxies] = np.linspace(1, 2, len(proxies))[::-1, None]  # the first is the least sure
+    done = replace(done, labels=done.labels._replace(std=std))
+    got = surest(done, 0.75)
+    out = len(proxies) - round(0.75 * len(proxies))
+    np.testing.assert_array_equal(np.flatnonzero(~got.labelled), proxies[:out])
+    np.testing.assert_array_equal(got.act[proxies[out:]], done.eps.act[proxies[out:]])
+    assert surest(done, None) is done.eps
+
+
+def test_certain_weighs_dimensions_by_their_range(outcome):
+    done = outcome.filled[Cell(50, 0)]
+    a, b = np.flatnonzero(done.labels.proxy)[:2]
+    std = np.full_like(done.labels.std, 1e-9)
+    std[a], std[b] = (0, 0.5), (2, 0)  # of ranges 1 and 100: half of the one, a fiftieth of the other
+    proxy = np.isin(np.arange(len(std)), [a, b])
+    wide = done.eps.with_meta(act_low=(-50.0, -0.5), act_high=(50.0, 0.5))
+    got = surest(replace(done, eps=wide, labels=done.labels._replace(std=std, proxy=proxy)), 0.5)
+    assert np.flatnonzero(~got.labelled).tolist() == [a]
+
+
+def test_trajectories_that_differ_train_apart(eps):
+    """Decoupled splits take other trajectories for each seed."""
+    plan = make_plan(eps, "bc", setup="decoupled", seeds=2, episodes=2, settings=SMALL)
+    done = run(eps, plan)
+    assert len(done.returns) == 6 and all(np.isfinite(r).all() for r in done.returns.values())
+    a, b = (done.tasks[cell].data for cell in plan.cells)
+    assert not np.array_equal(a.returns, b.returns)
+
+
+def test_policies_play_from_starts_that_are_fixed_and_kept(plan, outcome, keep):
+    np.testing.assert_array_equal(keep.last.starts, PointMass(3).reset(np.random.default_rng(STARTS)))
+    alone = evaluate([outcome.players[Job("ss", 100, 1)]], "pointmass", 3, STARTS)
+    np.testing.assert_array_equal(outcome.returns[Job("ss", 100, 1)], alone.returns[0])
+    assert keep.last.returns.shape == keep.last.lengths.shape == (len(plan.jobs), 3)
+
+
+def test_the_curve_has_a_value_a_look(plan, outcome):
+    for curve in outcome.curves.values():
+        assert curve["at"].tolist() == [4, 8, 12, 16, 20]
+        assert all(len(values) == 5 for values in curve.values()) and "return" in curve and "actor_loss" in curve
+
+
+# The numbers -----------------------------------------------------------------------------------------------
+
+
+def test_result_is_one(eps, plan, outcome):
+    results = {f"q{q:g}": cell_result(plan, eps, outcome, q, {**ABOUT, "timings": {"split": 1.0}}) for q in (50, 100)}
+    for told in results.values():
+        check(told)
+        assert told["normalised"] and told["kind"] == "rollout" and len(told["scores"]["ss"]["returns"]) == 2
+        assert told["split"]["n_labelled"] == 8 == len(told["split"]["labelled_return"])
+        assert told["idm"]["mse"] > 0 and len(told["curves"]["oracle"]["score"]) == 2
+    raw = outcome.returns[Job("ss", 50.0, 1)]
+    want = 100 * (raw - eps.meta.random_return) / (eps.meta.expert_return - eps.meta.random_return)
+    np.testing.assert_allclose(results["q50"]["scores"]["ss"]["returns"][1], want)
+    parent = parent_result(results)
+    check(parent)
+    assert [c["quality"] for c in parent["cells"]] == [50, 100]
+    assert results["q50"]["scores"]["oracle"] == results["q100"]["scores"]["oracle"]
+
+
+def test_interval_of_one_seed_is_over_episodes():
+    assert interval([np.full(4, 7.0)]) == {"mean": 7, "low": 7, "high": 7}
+    told = interval([np.array([0.0, 10.0])])
+    assert told == {"mean": 5, "low": 0, "high": 10}  # a quarter of the draws is all 0, a quarter all 10
+
+
+def test_interval_of_several_seeds_is_over_both():
+    told = interval([np.full(4, 0.0), np.full(4, 10.0)])  # no episode varies, so all of it is between seeds
+    assert told == {"mean": 5, "low": 0, "high": 10}
+    narrow = interval([np.linspace(0, 10, 11)] * 20)
+    assert narrow["mean"] == 5 and 3.5 < narrow["low"] < 4.8 and 5.2 < narrow["high"] < 6.5
+
+
+def test_gaps_by_hand():
+    def told(**means):
+        return gaps({k: {"mean": v} for k, v in means.items()})
+
+    found = told(baseline=30.0, ss=75.0, oracle=90.0)
+    assert found["gap_closed"] == pytest.approx(0.75)
+    assert found["relative_gap"] == {"baseline": pytest.approx(2 / 3), "ss": pytest.approx(1 / 6)}
+    assert told(baseline=30.0, ss=75.0) == {"relative_gap": None, "gap_closed": None}
+    assert told(baseline=30.0, ss=75.0, oracle=20.0)["gap_closed"] is None
+    assert told(baseline=-9.0, ss=-8.0, oracle=-7.0)["relative_gap"] is None
+    assert told(baseline=-9.0, ss=-8.0, oracle=-7.0)["gap_closed"] == pytest.approx(0.5)
+
+
+def test_scale(eps, plan):
+    hopper = scale_of(replace(plan, env="Hopper-v4"), eps)
+    np.testing.assert_allclose(hopper(np.array([-20.272305, 3234.3])), [0, 100])
+    assert hopper.known and scale_of(plan, eps)(np.array([eps.meta.expert_return])) == 100
+    blank = scale_of(plan, eps.with_meta(random_return=None))
+    assert not blank.known and blank(np.array([3.5])) == 3.5
+    assert not scale_of(replace(plan, env=None), eps).known
+
+
+# The plan --------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_as_plain_values(plan):
+    told = as_config(plan)
+    assert told["agent"]["name"] == "bc" and told["agent"]["hidden"] == (8,) and told["idm"]["steps"] == 60
+    assert told["split"] == {"setup": "coupled", "fraction": 0.2, "quality": [50, 100]}
+
+
+def test_data_with_gaps_has_no_oracle(eps):
+    plan = make_plan(hide(eps, slice(100, None)), settings=SMALL)
+    assert plan.variants == ("baseline", "ss") and plan.setup is None and "no oracle" in plan.notes[0]
+    with pytest.raises(SsorlError, match="asks for the oracle"):
+        make_plan(hide(eps, slice(100, None)), variants=("ss", "oracle"))
+
+
+def test_no_environment_is_told():
+    some = make_episodes([9] * 20)
+    plan = make_plan(some, settings=SMALL)
+    assert plan.env is None and "estimate" in plan.notes[-1]
+    plan = make_plan(some.with_meta(env="Nowhere-v7"), settings=SMALL)
+    assert plan.env is None and "Nowhere-v7, which is not here" in plan.notes[0]
+    plan = make_plan(some.with_meta(env="hopper"), settings=SMALL)
+    assert plan.env is None and "states of 11 and actions of 3" in plan.notes[0]
+
+
+def test_the_maze_has_settings_of_its_own(eps):
+    maze = replace(make_episodes([5] * 20, n_obs=4), meta=eps.meta).with_meta(env="maze2d-umaze-dense")
+    paper = make_plan(maze, preset="paper")
+    assert paper.env == "maze2d-umaze-dense" and paper.agent.actor_lr == 1e-4 and paper.agent.batch == 5120
+    assert make_plan(maze).agent.actor_lr == 3e-4 and make_plan(maze, "bc", preset="paper").names["preset"] == "paper"
+
+
+def test_looks_are_whole_periods(eps):
+    plan = make_plan(eps, "td3bc", settings={"updates": 18})
+    assert plan.every == 4  # a fifth of 18 is 3.6: two periods of 2
+
+
+MISTAKES = {
+    "agent": ({"agent": "sac"}, "no agent is called 'sac'"),
+    "idm": ({"idm": "robst"}, "did you mean robust"),
+    "preset": ({"preset": "slow"}, "has no preset 'slow'"),
+    "setting": ({"settings": {"alfa": 1}}, "td3bc has no setting 'alfa'"),
+    "variant": ({"variants": ("ss", "best")}, "--variants names best"),
+    "seed": ({"seeds": (0, 0)}, "different whole numbers"),
+    "no seed": ({"seeds": 0}, "different whole numbers"),
+    "negative seed": ({"seeds": (-1, 2)}, "from 0 up"),
+    "quality twice": ({"quality": (50, 50)}, "one value twice"),
+    "quality": ({"quality": (120,)}, "quality is 120"),
+    "too few": ({"quality": 5, "fraction": 0.5}, "raise --quality"),
+    "certain": ({"certain": 1.5}, "--certain is 1.5"),
+    "episodes": ({"episodes": 0}, "--episodes is 0"),
+    "policy": ({"policy": "best"}, "--policy is best"),
+    "env": ({"env": "Nowhere-v7"}, "Nowhere-v7"),
+    "other robot": ({"env": "hopper"}, "--env hopper: has states of 11"),
+    "wide": ({"setup": "wide"}, "hides no action"),
+    "decoupled": ({"setup": "decoupled", "quality": 50}, "drawn by thirds"),
+    "foreign": ({"labelled_fraction": 0.3}, "coupled setup has no labelled_fraction"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_get_a_sentence(eps, mistake):
+    choices, words = MISTAKES[mistake]
+    with pytest.raises(SsorlError, match=words):
+        make_plan(eps, **choices)
