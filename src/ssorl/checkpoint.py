@@ -12,7 +12,6 @@ import math
 import re
 import warnings
 from dataclasses import asdict, fields
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from ssorl import __version__
 from ssorl.agents import AGENTS
 from ssorl.agents.base import Agent
 from ssorl.data.episodes import Episodes
@@ -30,6 +30,11 @@ from ssorl.store import DamagedError, sealed, write_sealed
 
 POLICY, POLICY_VERSION = "ssorl policy", 1
 TRAINING, ENGINE = "ssorl training", 1  # the second changes when the same settings no longer give the same bits
+VERSIONS = {
+    "ssorl": __version__,
+    "jax": jax.__version__,
+    "numpy": np.__version__,
+}  # for a reader; nothing asks for them
 LARGEST = 10_000_000  # a whole number in an agent's settings; no published agent comes near
 LONGEST = 100  # numbers in one setting, such as widths of layers
 
@@ -67,7 +72,7 @@ def save_policy(
         "n_act": len(act_low),
         "env": env,
         "note": note or {},
-        "versions": {name: version(name) for name in ("ssorl", "jax", "numpy")},
+        "versions": VERSIONS,
     }
     if about["agent"] not in AGENTS:
         raise SsorlError(f"{about['agent']} is not among the agents, {', '.join(AGENTS)}; add it to be able to load it")
@@ -198,7 +203,7 @@ def groups_in(folder: Path, n_runs: int) -> list[range]:
 def save(folder: Path, which: range, identity: dict, saved: Saved, last: bool) -> None:
     """Write a group's checkpoint and keep the one before it until the `last`."""
     about = {"kind": TRAINING, "training": identity, "at": saved.at, "metrics": list(saved.curve)}
-    about |= {"best": saved.best is not None, "versions": {name: version(name) for name in ("ssorl", "jax", "numpy")}}
+    about |= {"best": saved.best is not None, "versions": VERSIONS}
     arrays = {**flat(saved.learnt, "learnt"), **flat(saved.curve, "curve"), "scores": saved.scores}
     path = file_of(folder, which)
     previous = path.with_suffix(".previous.npz")

@@ -55,7 +55,7 @@ def chunk(
     average: jax.Array | float,
 ) -> tuple[Learnt, Metrics]:
     """`n` updates from update `at` on, for one run or for each of several; what is learnt, the mean of each metric."""
-    one = partial(_updates, agent, n)
+    one = partial(updates, agent, n)
     if not key.ndim:
         return one(table, at, average, pool, key, learnt)
     every = jax.vmap(one, in_axes=(None, None, None, 0, 0, 0))
@@ -65,7 +65,7 @@ def chunk(
     return every(table, at, average, pool, key, learnt)
 
 
-def _updates(
+def updates(
     agent: Agent,
     n: int,
     table: Table,

@@ -20,6 +20,7 @@ from ssorl.checkpoint import Saved, groups_in, identify, identify_run, load, sav
 from ssorl.data.episodes import Episodes
 from ssorl.data.stats import Standardiser, standardiser
 from ssorl.errors import DataError, SsorlError
+from ssorl.memory import fitting, sizes
 from ssorl.nn import Params
 from ssorl.scan import begin, chunk, mesh_for, shapes, share, spread
 from ssorl.store import locked
@@ -77,10 +78,11 @@ def train_many(
 ) -> list[Trained]:
     """Train every run as `train` would alone.
 
-    On an accelerator all runs are one program; on a CPU, where that is slower, they go one after another (`together`
-    says otherwise). `callback` is called every `every` updates, and at the end; it may return a score a run, by which
-    each run's best policy is kept. `progress` hears of the updates done, summed over the runs, and a note:
-    `partial(bar, "training")` of a `report.progress.Progress` shows rate and time.
+    On an accelerator all runs that fit its memory are one program, spread over all devices; on a CPU, where that is
+    slower, they go one after another (`together` says otherwise). `callback` is called every `every` updates, and at
+    the end; it may return a score a run, by which each run's best policy is kept. `progress` hears of the updates
+    done, summed over the runs, and a note: `partial(bar, "training")` of a `report.progress.Progress` shows rate and
+    time.
 
     With a `folder` everything is saved there at each look. A call that finds its own files there goes on from them,
     in the groups it began with, and on a CPU ends in the same bits as one that was never stopped.
@@ -100,7 +102,7 @@ def train_many(
     together = jax.default_backend() != "cpu" if together is None else together
     call = _Call(agent, every, callback, progress, average, None if folder is None else Path(folder))
     with locked(call.folder) if call.folder else nullcontext():
-        return _all(call, runs, pools, len(runs) if together else 1)
+        return _all(call, runs, pools, together)
 
 
 # The host's side -------------------------------------------------------------------------------------------
@@ -117,13 +119,16 @@ class _Call(NamedTuple):
     folder: Path | None
 
 
-def _all(call: _Call, runs: Sequence[Run], pools: list[np.ndarray], size: int) -> list[Trained]:
-    """Group after group, at most `size` runs in one."""
+def _all(call: _Call, runs: Sequence[Run], pools: list[np.ndarray], together: bool) -> list[Trained]:
+    """Group after group: as many runs in one as the memory holds, or one."""
     agent, eps = call.agent, runs[0].eps
     scaler = standardiser(eps)
     table = None
     # A power of two, so that pools of similar size need no new compilation.
     length = min(eps.n_steps, 1 << (max(len(p) for p in pools) - 1).bit_length())
+    size = 1
+    if together and len(runs) > 1:
+        size = fitting(sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act, length), len(runs))
     identity = call.folder and identify(agent, eps, call.every, call.average)
     trained = []
     for which in _groups(call.folder, len(runs), size):

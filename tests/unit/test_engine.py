@@ -14,11 +14,13 @@ from conftest import make_episodes
 from ssorl.agents import make
 from ssorl.agents.base import Transitions
 from ssorl.errors import DataError, SsorlError
+from ssorl.memory import SPARE, fitting, sizes
 from ssorl.report.progress import Progress
-from ssorl.scan import INIT
-from ssorl.train import Run, _chunks, _pool, _steps, _table, train, train_many
+from ssorl.scan import INIT, begin, chunk
+from ssorl.train import Run, _chunks, _groups, _pool, _steps, _table, train, train_many
 
 AGENT = make("bc", hidden=(4,), batch=8, updates=12)
+TD3BC = make("td3bc", hidden=(4,), batch=8, updates=12)
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +169,44 @@ def test_an_average_without_memory_is_the_last_policy(eps):
 def test_shares_that_are_none(eps, share):
     with pytest.raises(SsorlError, match=f"average is {share:g}; it is a share"):
         train(AGENT, Run(eps), average=share)
+
+
+def test_bytes_are_those_of_the_arrays(eps):
+    run = Run(eps, 0, np.arange(8))
+    pool = _pool(run, _steps(run, 0), 8)
+    got = sizes(TD3BC, eps.n_steps, len(eps), eps.n_obs, eps.n_act, 8)
+    assert got.table == sum(x.nbytes for x in _table(eps, replace_scaler(eps)))
+    assert (got.labels, got.steps) == (pool.act.nbytes, pool.steps.nbytes)
+    state = TD3BC.init(jax.random.key(0), eps.n_obs, eps.n_act)
+    assert got.learnt == sum(x.nbytes for x in jax.tree.leaves((state, TD3BC.policy(state))))
+
+
+def test_work_is_above_what_the_compiler_needs_and_not_by_far(eps):
+    """At a batch where activations dominate."""
+    agent = replace(TD3BC, batch=2048, hidden=(64, 64))
+    run = Run(eps)
+    pool = jax.device_put(_pool(run, _steps(run, 0), 15))
+    key, table = jax.random.key(0), _table(eps, replace_scaler(eps))
+    learnt = begin(agent, eps.n_obs, eps.n_act, key)
+    compiled = chunk.lower(agent, 2, None, table, pool, key, learnt, 0, 0.9).compile()
+    got = sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act).work
+    assert 1 < got / compiled.memory_analysis().temp_size_in_bytes < 4
+
+
+def test_runs_that_do_not_fit_go_in_groups(eps, monkeypatch):
+    """Seven where three fit: in groups of like size, each run as alone."""
+    runs = [Run(eps, seed) for seed in range(7)]
+    need = sizes(AGENT, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
+    monkeypatch.setattr("ssorl.memory.free_bytes", lambda device: int((need.table + 3.5 * need.run) / SPARE))
+    looks = []
+    got = train_many(AGENT, runs, every=12, callback=looks.append, together=True)
+    assert [look.runs for look in looks] == [range(0, 2), range(2, 5), range(5, 7)]
+    for a, b in zip(jax.tree.leaves(got[4].state), jax.tree.leaves(train(AGENT, runs[4], every=12).state), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert fitting(need._replace(learnt=10**12), 7) == 1
+
+
+@pytest.mark.parametrize(("n", "size", "want"), [(5, 5, [5]), (5, 4, [2, 3]), (9, 4, [3, 3, 3]), (3, 1, [1, 1, 1])])
+def test_groups(n, size, want):
+    groups = _groups(None, n, size)
+    assert [len(g) for g in groups] == want and [i for g in groups for i in g] == list(range(n))
