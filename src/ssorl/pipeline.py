@@ -6,7 +6,7 @@ trained with every true action.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,8 @@ from ssorl.train import Look, Run, Trained, train_many
 
 STARTS = 0  # seed of the evaluation's start states: the same for every policy, seed and quality
 PEEK = 5  # episodes a policy plays when its training is looked at, from start states of their own
+FQE_UPDATES = 10_000  # of the value that is fitted to a policy where it cannot be played
+Log = Callable[..., None]
 
 
 class Task(NamedTuple):
@@ -54,7 +56,7 @@ class Outcome(NamedTuple):
     filled: dict[Cell, Filled]  # empty for an agent that needs no proxies
     players: dict[Job, Player]
     returns: dict[Job, np.ndarray]  # [E]
-    curves: dict[Job, dict[str, np.ndarray]]  # metric -> [C]; `at`, updates; `return`, where it can be played
+    curves: dict[Job, dict[str, np.ndarray]]  # metric -> [C], a value a look; `score`: mean return, where it is played
 
 
 def run(eps: Episodes, plan: Plan, keep: Keep | None = None, watch: Watch | None = None) -> Outcome:
@@ -82,8 +84,7 @@ def run(eps: Episodes, plan: Plan, keep: Keep | None = None, watch: Watch | None
         keep.judgement(judged)
 
     returns = dict(zip(players, judged.returns, strict=True))
-    curves = {job: {**done.curve, **keep.peeks(job)} for job, done in trained.items()}
-    return Outcome(tasks, filled, players, returns, curves)
+    return Outcome(tasks, filled, players, returns, {job: done.curve for job, done in trained.items()})
 
 
 # The stages ------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def train(plan: Plan, runs: dict[Job, Run], keep: Keep, watch: Watch) -> dict[Jo
                 plan.agent,
                 some,
                 every=plan.every,
-                callback=partial(peek, plan, group, some, keep),
+                callback=partial(peek, plan, some, keep.log(group)),
                 progress=partial(watch.progress, "training"),
                 folder=keep.checkpoints(number),
             ),
@@ -169,18 +170,19 @@ def train(plan: Plan, runs: dict[Job, Run], keep: Keep, watch: Watch) -> dict[Jo
     return {job: trained[job] for job in runs}
 
 
-def peek(plan: Plan, group: list[Job], runs: list[Run], keep: Keep, look: Look) -> None:
+def peek(plan: Plan, runs: list[Run], log: Log, look: Look) -> np.ndarray | None:
     """Let policies in training play a little, for the learning curve. Nothing is chosen by it."""
-    scores = None
-    if plan.env:
-        params = jax.device_get(look.average if plan.policy == "average" else jax.vmap(plan.agent.policy)(look.state))
-        scaler = standardiser(runs[0].eps)
-        players = [
-            Player(plan.agent, jax.tree.map(lambda x, i=place: x[i], params), scaler, meta.low, meta.high)
-            for place, meta in enumerate(runs[i].eps.meta for i in look.runs)
-        ]
-        scores = evaluate(players, plan.env, PEEK, STARTS + 1).returns.mean(1)
-    keep.look(look, [group[i] for i in look.runs], scores)
+    if not plan.env:
+        return log(look)
+    params = jax.device_get(look.average if plan.policy == "average" else jax.vmap(plan.agent.policy)(look.state))
+    scaler = standardiser(runs[0].eps)
+    players = [
+        Player(plan.agent, jax.tree.map(lambda x, i=place: x[i], params), scaler, meta.low, meta.high)
+        for place, meta in enumerate(runs[i].eps.meta for i in look.runs)
+    ]
+    scores = evaluate(players, plan.env, PEEK, STARTS + 1).returns.mean(1)
+    log(look, score=scores)
+    return scores
 
 
 def player(plan: Plan, eps: Episodes, trained: Trained) -> Player:
@@ -206,7 +208,8 @@ def estimate(
     for job, one in players.items():
         cell = next(c for c in tasks if plan.job(job.variant, c) == job)
         data = tasks[cell].whole or (filled[cell].eps if cell in filled else tasks[cell].data)
-        values.append(fqe(one, data, seed=job.seed, progress=partial(watch.progress, "evaluating")).values)
+        progress = partial(watch.progress, "evaluating")
+        values.append(fqe(one, data, FQE_UPDATES, job.seed, progress=progress).values)
     nothing = np.zeros((len(values), 0))  # no steps were made, and the start states are the data's own
     return Judged(np.stack(values), nothing, nothing)
 
@@ -216,9 +219,6 @@ def estimate(
 
 class Keep:
     """Where the stages' results go. This one forgets; `runs.Folder` writes files and finds them again."""
-
-    def __init__(self) -> None:
-        self._peeks: dict[Job, dict[str, list[float]]] = {}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -240,17 +240,9 @@ class Keep:
     def checkpoints(self, group: int) -> Path | None:
         """Where a group of trainings is kept."""
 
-    def look(self, look: Look, jobs: list[Job], scores: np.ndarray | None) -> None:
-        """A training was looked at; with the mean return of each job where it can be played."""
-        for place, job in enumerate(jobs):
-            mine = self._peeks.setdefault(job, {"at": [], **({"return": []} if scores is not None else {})})
-            mine["at"].append(look.at)
-            if scores is not None:
-                mine["return"].append(float(scores[place]))
-
-    def peeks(self, job: Job) -> dict[str, np.ndarray]:
-        """What the looks at a job found."""
-        return {name: np.array(values) for name, values in self._peeks.get(job, {}).items()}
+    def log(self, jobs: list[Job]) -> Log:
+        """Where the metrics of a group of trainings go: called with each look, and scores where there are some."""
+        return lambda look, **more: None
 
     def players(self, players: dict[Job, Player]) -> None:
         """The trained policies."""

@@ -84,6 +84,11 @@ class Plan:
         period = self.agent.period
         return max(period, -(-self.agent.updates // (self.looks * period)) * period)
 
+    @property
+    def looks_at(self) -> list[int]:
+        """The updates after which trainings are looked at."""
+        return [*range(self.every, self.agent.updates, self.every), self.agent.updates]
+
 
 def make_plan(
     eps: Episodes,

@@ -176,8 +176,7 @@ def _curves(plan: Plan, outcome: Outcome, cells: list[Cell], scale: Scale) -> di
     out = {}
     for variant in plan.variants:
         found = [outcome.curves[plan.job(variant, cell)] for cell in cells]
-        out[variant] = {"at": found[0]["at"]}
-        if "return" in found[0]:
-            out[variant]["score"] = [scale(one["return"]) for one in found]
-        out[variant] |= {m: [one[m] for one in found] for m in found[0] if m not in ("at", "return")}
+        told = {metric: [one[metric] for one in found] for metric in found[0] if metric != "score"}
+        score = {"score": [scale(one["score"]) for one in found]} if "score" in found[0] else {}
+        out[variant] = {"at": plan.looks_at, **score, **told}
     return out

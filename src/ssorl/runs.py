@@ -28,6 +28,7 @@ from ssorl.errors import SsorlError
 from ssorl.idm import files
 from ssorl.idm.fill import Filled
 from ssorl.idm.label import Labeller, Labels, filled
+from ssorl.metrics import Log
 from ssorl.pipeline import Judged, Keep, Task, Watch
 from ssorl.pipeline import run as algorithm
 from ssorl.plan import Cell, Job, Plan, as_config, make_plan
@@ -35,7 +36,6 @@ from ssorl.player import Player
 from ssorl.report.page import page
 from ssorl.result import cell_result, parent_result
 from ssorl.store import write_npz, write_text
-from ssorl.train import Look
 
 
 class Result(NamedTuple):
@@ -66,11 +66,19 @@ def run(
     return execute(eps, make_plan(eps, **choices), out, watch, command or _call(dataset, choices))
 
 
-def execute(eps: Episodes, plan: Plan, out: Path | str | None, watch: Watch | None, command: str) -> Result:
-    """Run a plan in its folder."""
+def execute(
+    eps: Episodes,
+    plan: Plan,
+    out: Path | str | None,
+    watch: Watch | None,
+    command: str,
+    metrics: dict[str, Any] | None = None,
+) -> Result:
+    """Run a plan in its folder; `metrics` are options of `metrics.Log`."""
     config = {"data": describe(eps), **as_config(plan)}
     path = Path(out) if out is not None else default_folder(eps, plan, config)
     with Folder.open(path, plan, config, command, eps) as folder:
+        folder.metrics = metrics or {}
         if not folder.finished:
             outcome = algorithm(eps, plan, folder, watch)
             folder.finish(eps, outcome)
@@ -81,8 +89,9 @@ class Folder(Keep):
     """One run's files. With several qualities each has a folder of its own in it; trainings are kept above them."""
 
     def __init__(self, path: Path, plan: Plan, record: dict) -> None:
-        super().__init__()
         self.path, self.plan, self.record = path, plan, record
+        self.metrics: dict[str, Any] = {}  # options of `metrics.Log`: where metrics go besides their file
+        self.logs: list[Log] = []
         self.seconds: dict[str, float] = _json(path / "timings.json") or {}
 
     @classmethod
@@ -141,6 +150,8 @@ class Folder(Keep):
         try:
             yield
         finally:
+            while self.logs:
+                self.logs.pop().close()
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - began, 2)
             write_text(self.path / "timings.json", json.dumps(self.seconds))
 
@@ -186,21 +197,10 @@ class Folder(Keep):
         """Where the engine keeps its trainings."""
         return self.path / "checkpoints" / str(group)
 
-    def look(self, look: Look, jobs: list[Job], scores: np.ndarray | None) -> None:
-        """Write what was earned; a look that is had again, after a stop, finds the same."""
-        if scores is None:
-            return
-        told = _json(self.path / "looks.json") or {}
-        for job, score in zip(jobs, scores, strict=True):
-            told.setdefault(job.name, {})[str(look.at)] = float(score)
-        write_text(self.path / "looks.json", json.dumps(told))
-
-    def peeks(self, job: Job) -> dict[str, np.ndarray]:
-        """The looks at a job, in order."""
-        every, last = self.plan.every, self.plan.agent.updates
-        at = [*range(every, last, every), last]
-        told = (_json(self.path / "looks.json") or {}).get(job.name)
-        return {"at": np.array(at)} | ({"return": np.array([told[str(n)] for n in at])} if told else {})
+    def log(self, jobs: list[Job]) -> Log:
+        """Lines in metrics.jsonl, and what else was asked for."""
+        self.logs.append(Log(self.path, [job.name for job in jobs], **self.metrics))
+        return self.logs[-1]
 
     def players(self, players: dict[Job, Player]) -> None:
         """A policy file for each variant and seed; a training that serves several qualities is in each."""

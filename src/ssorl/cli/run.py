@@ -70,6 +70,8 @@ class Run:
     set: Annotated[tuple[str, ...], arg("NAME=VALUE …", "other settings of the agent, such as alpha=1")] = ()
     idm_updates: Annotated[int | None, arg("N", "of the inverse dynamics model, in place of the preset's")] = None
     idm_members: Annotated[int | None, arg("N", "networks in its ensemble, in place of the preset's")] = None
+    tensorboard: bool = False  # write TensorBoard events too
+    wandb: Annotated[str | None, arg("PROJECT", "send metrics to Weights & Biases too")] = None
     out: Annotated[Path | None, arg("FOLDER", "the run folder (one of its own in runs/)")] = None
     json: Json = False
 
@@ -99,9 +101,10 @@ class Run:
         )
         self._warn_of_the_hours()
         command = shlex.join(["ssorl", *sys.argv[1:]])
+        metrics = {"tensorboard": self.tensorboard, "wandb": self.wandb}
         try:
             with RunTeller(eps, plan) as teller:
-                done = execute(eps, plan, self.out, teller, command)
+                done = execute(eps, plan, self.out, teller, command, metrics)
         except KeyboardInterrupt:
             print("\nssorl: stopped; what is done is kept, and the same command goes on from there:", file=sys.stderr)
             print(f"  {command}", file=sys.stderr)

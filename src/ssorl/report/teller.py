@@ -8,7 +8,7 @@ from ssorl.data.episodes import Episodes
 from ssorl.evaluate import horizon
 from ssorl.idm.fill import Filled
 from ssorl.idm.report import summary
-from ssorl.pipeline import Task, Watch
+from ssorl.pipeline import FQE_UPDATES, Task, Watch
 from ssorl.plan import Cell, Job, Plan
 from ssorl.report.progress import Progress
 from ssorl.train import Trained
@@ -22,7 +22,7 @@ class RunTeller(Watch):
         self.eps, self.plan = eps, plan
         config, cells, jobs = plan.idm, len(plan.cells), len(plan.jobs)
         updates = getattr(config, "steps", 0) * getattr(config, "members", 0) * cells
-        played = jobs * plan.episodes * horizon(plan.env) if plan.env else 0
+        played = jobs * (plan.episodes * horizon(plan.env) if plan.env else FQE_UPDATES)
         self.bar = Progress(
             {
                 "fitting": (updates, "updates"),
