@@ -13,6 +13,7 @@ from ssorl.agents.dt import STATES, normal
 from ssorl.agents.gpt import _drop, gpt
 from ssorl.agents.windows import Window
 from ssorl.data.episodes import Episodes, Meta
+from ssorl.errors import SsorlError
 from ssorl.train import Run, train
 
 TINY = {"layers": 1, "heads": 2, "width": 16, "context": 3, "batch": 64, "warmup": 10, "max_time": 64, "dropout": 0.0}
@@ -74,6 +75,31 @@ def test_joint_learns_from_trajectories_without_actions(turning):
     assert nothing["obs_loss"][-1] < 0.3
     assert (nothing["nll"] == 0).all() and (nothing["entropy"] == 0).all()
     np.testing.assert_allclose(nothing["temperature"], 0.1, rtol=1e-4)  # no entropy to hold to a bound
+
+
+def test_what_to_ask_for():
+    """The paper's returns for its environments, the data's best elsewhere, and always what was set."""
+    eps, agent = make_episodes([5, 4, 6]), make("dt")
+    best, largest = eps.returns.max(), np.abs(eps.returns).max()
+    for env in ("walker2d", "Walker2d-v4"):
+        assert agent.fitted_to(env, eps) == make("dt", target=5000.0, scale=0.001)
+    assert agent.fitted_to(None, eps.with_meta(env="hopper")).target == 3600
+    assert agent.fitted_to("pointmass", eps) == make("dt", target=best, scale=5 / largest)
+    assert make("dt", target=7.0, scale=0.5).fitted_to("hopper", eps) == make("dt", target=7.0, scale=0.5)
+    with pytest.raises(SsorlError, match="DT has no return to ask for; set `target`"):
+        agent.begin(N_OBS, N_ACT)
+
+
+def test_the_settings_of_the_paper():
+    got = make("dt-joint")
+    assert (got.layers, got.heads, got.width, got.context, got.dropout, got.batch) == (4, 4, 512, 20, 0.1, 256)
+    assert (got.lr, got.decay, got.warmup, got.clip, got.updates) == (1e-4, 1e-3, 10_000, 0.25, 200_000)
+    assert (got.temperature, got.temperature_lr, got.lambda_s, got.lambda_r) == (0.1, 1e-4, 0.01, 0.1)
+
+
+def test_heads_share_the_width():
+    with pytest.raises(SsorlError, match="width is 512, which 3 heads cannot share"):
+        make("dt", heads=3).init(jax.random.key(0), N_OBS, N_ACT)
 
 
 # --- the network ---------------------------------------------------------------------------------------------

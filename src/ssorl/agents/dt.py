@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from ssorl.agents.base import Metrics
@@ -17,6 +18,7 @@ from ssorl.errors import SsorlError
 from ssorl.nn import Adam, Params, adam, init_adam
 
 TARGETS = {"hopper": 3600.0, "walker2d": 5000.0, "halfcheetah": 6000.0}  # the return the paper asks for
+SCALE = 0.001  # of the returns-to-go there, which makes those numbers 3.6 to 6
 LOG_STD = (-5.0, 2.0)  # range of the policy's log standard deviation, before the squashing
 EDGE = 1e-6  # how close to -1 and 1 an action may be: at 1 the unsquashed action is infinite
 STATES = slice(1, None, 3)  # the state tokens in the sequence return-to-go, state, action, return-to-go, ...
@@ -24,7 +26,7 @@ STATES = slice(1, None, 3)  # the state tokens in the sequence return-to-go, sta
 
 @dataclass(frozen=True)
 class DT:
-    """Stochastic Decision Transformer (arXiv 2202.05607, eq. 4-7) on Decision Transformer (arXiv 2106.01345).
+    """Stochastic Decision Transformer (arXiv 2202.05607) on Decision Transformer (arXiv 2106.01345).
 
     min E -log pi(a_t | s_<=t, a_<t, g_<=t) s.t. H[pi] >= -dim(A), by its dual: the loss is nll - temperature H and the
     temperature falls while H is above the bound. g is the return-to-go. The policy is a squashed normal read off the
@@ -43,8 +45,8 @@ class DT:
     clip: float = 0.25  # of the gradient's norm
     temperature: float = 0.1  # at first
     temperature_lr: float = 1e-4  # of its logarithm, Adam
-    scale: float = 0.001  # of rewards in the return-to-go
-    target: float | None = None  # return to ask for when acting, unscaled; None: see `fitted_to`
+    scale: float | None = None  # of the returns-to-go; None: 0.001, or what `fitted_to` finds
+    target: float | None = None  # return to ask for when acting, unscaled; None: what `fitted_to` finds
     batch: int = 256  # sequences an update
     updates: int = 200_000  # in a whole training
     half: bool | None = None  # blocks in bfloat16; None: on a GPU
@@ -76,11 +78,19 @@ class DT:
         return Windows(self.batch, self.context)
 
     def fitted_to(self, env: str | None, eps: Episodes) -> Self:
-        """With the return to ask for, if none is set: the paper's for `env`, else the best one of the data."""
-        if self.target is not None:
-            return self
-        name = (env or "").lower().split("-")[0]
-        return replace(self, target=TARGETS.get(name, float(eps.returns.max())))
+        """With the return to ask for and the scale, where they are not set.
+
+        Those of the paper for its environments. For another, the best return of the data, and a scale that makes the
+        largest one 5: returns of a few units would vanish at 0.001, and DT would imitate whatever it is asked for.
+        """
+        largest = float(np.abs(eps.returns).max()) or 1.0
+        known = TARGETS.get((env or eps.meta.env or "").lower().split("-")[0])
+        target, scale = (float(eps.returns.max()), 5 / largest) if known is None else (known, SCALE)
+        return replace(
+            self,
+            target=target if self.target is None else self.target,
+            scale=scale if self.scale is None else self.scale,
+        )
 
     def draws(self, n_obs: int, n_act: int) -> dict[str, Any]:
         """What `init` draws."""
@@ -115,9 +125,10 @@ class DT:
         out = self.read(params, batch, STATES, k_drop)
         return policy_loss(params, out, batch, temperature, k_sample)
 
-    def read(self, params: Params, batch: Window, ask: slice, key: jax.Array | None = None) -> jax.Array:
-        """What the transformer makes of windows at the tokens `ask`, [..., tokens, width]; dropout with a key."""
-        inputs = self.scale * batch.rtg, batch.obs, batch.act, batch.time
+    def read(self, params: Params, steps: Window | Memory, ask: slice, key: jax.Array | None = None) -> jax.Array:
+        """What the transformer makes of the steps at the tokens `ask`, [..., tokens, width]; dropout with a key."""
+        rtg = steps.rtg * (SCALE if self.scale is None else self.scale)
+        inputs = rtg, steps.obs, steps.act, steps.time
         return gpt(params["body"], *inputs, self.heads, ask, self.dropout, key, self.half)
 
     def policy(self, state: State) -> Params:
@@ -141,12 +152,10 @@ class DT:
         slot = jnp.minimum(m.now, self.context - 1)  # the memory fills from the left, then moves on
         past = [jnp.where(full, jnp.roll(x, -1, axis=0), x) for x in (m.obs, m.act, m.rtg, m.time)]
         here = (obs, 0.0, wanted, m.now)
-        seen_obs, seen_act, rtg, time = (x.at[slot].set(y) for x, y in zip(past, here, strict=True))
-
-        inputs = self.scale * rtg, seen_obs, seen_act, time
-        out = gpt(params["body"], *inputs, self.heads, STATES, half=self.half)[slot]
-        act = jnp.tanh(linear(params["mean"], out))
-        return act, Memory(seen_obs, seen_act.at[slot].set(act), rtg, time, m.now + 1, wanted)
+        steps = [x.at[slot].set(y) for x, y in zip(past, here, strict=True)]
+        seen = Memory(*steps, now=m.now + 1, wanted=wanted)
+        act = jnp.tanh(linear(params["mean"], self.read(params, seen, STATES)[slot]))
+        return act, seen._replace(act=seen.act.at[slot].set(act))
 
 
 class State(NamedTuple):
