@@ -68,12 +68,14 @@ def evaluate(
     seed: int = 0,
     progress: Callable[[int, str], None] | None = None,
     threads: int | None = None,
+    watch: Callable[[envs.Env], None] | None = None,
 ) -> Scores:
     """Let every player play `episodes` episodes of `env`, a name as for `envs.make`.
 
     The seed decides the starting states, which are the same for every player. A player's result depends neither on
     the others nor on the number of simulator threads (on a CPU to the bit; a GPU may round otherwise for other shapes).
     `progress` hears of steps, players x episodes x `horizon(env)` in all; those an episode did not need count as done.
+    `watch` is shown the simulator at the start and after each step; its lane p * episodes + e is player p's episode e.
     """
     if episodes < 1:
         raise SsorlError(f"episodes is {episodes}; at least 1 is needed")
@@ -86,12 +88,16 @@ def evaluate(
     act = np.zeros((sim.n_envs, sim.n_act))
     rew, total, length = (np.zeros(sim.n_envs) for _ in range(3))
     running = np.arange(sim.n_envs)
+    if watch:
+        watch(sim)
     for time in range(sim.horizon):
         for group in groups:
             group.act(obs, rew, time, act)
         _check_finite(players, episodes, obs, act, running, time)
         np.clip(act, sim.act_low, sim.act_high, out=act)
         obs, rew, ended = _step(sim, act, running)
+        if watch:
+            watch(sim)
         total[running] += rew[running]
         length[running] += 1
         left = running[~ended[running]]

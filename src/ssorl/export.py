@@ -29,7 +29,9 @@ from ssorl.errors import SsorlError
 from ssorl.player import Player, advance, weights
 from ssorl.store import atomic
 
-TOLERANCE = 1e-5  # how far an exported policy's actions may be off, as a share of half their range
+# How far an exported policy's actions may be off, as a share of half their range; or so many times as far as the
+# original's own move when its observations change in the last bit, which is more where the weights are large.
+TOLERANCE, ROUNDING = 1e-5, 4
 STEPS = 32  # steps it is tried for
 
 Format = Literal["onnx", "jax"]
@@ -63,8 +65,8 @@ def export(player: Player, path: Path | str, format: Format = "onnx", note: dict
         path = Path(path)
         with atomic(path) as fresh:
             write(step, fresh, about)
-            error = _trial(player, step, read(fresh, step))
-            if not error <= TOLERANCE:
+            error, rounding = _trial(player, step, read(fresh, step))
+            if not error <= max(TOLERANCE, ROUNDING * rounding):
                 raise SsorlError(f"{path}: the exported policy is off by {error:.2g} of its range; nothing was written")
         if format == "jax" and step.begin:
             with atomic(path.with_name(path.name + ".json")) as beside:
@@ -104,28 +106,40 @@ def _step(player: Player) -> Step:
     return Step(one, inputs, ["act", *(name.replace("memory", "next", 1) for name in names)], memory)
 
 
-def _trial(player: Player, step: Step, call: Call) -> float:
-    """The largest difference between the two in some steps of random observations, each with its own memory."""
+def _trial(player: Player, step: Step, call: Call) -> tuple[float, float]:
+    """The largest difference between the two in some steps of random observations, each with its own memory.
+
+    And the largest that rounding the observations makes in the original.
+    """
     original = jax.jit(step.f)
     rng, own = np.random.default_rng(0), weights(player)
     half = np.where(own.half > 0, own.half, 1)
-    mine, theirs, worst = dict(step.begin), dict(step.begin), 0.0
+
+    def apart(one: Any, other: Any) -> float:
+        gap = np.abs((np.asarray(one) - np.asarray(other)) / half).max()
+        return float(gap) if np.isfinite(gap) else np.inf
+
+    def play(key: int, inputs: dict[str, Any]) -> list[jax.Array]:
+        return original(jax.random.key(key), *(inputs[name] for name in step.inputs))
+
+    mine, theirs, error, rounding = dict(step.begin), dict(step.begin), 0.0, 0.0
     for time in range(STEPS if step.begin else 1):
         size = () if step.begin else (STEPS,)
         obs = (own.mean + 2 * own.std * rng.standard_normal((*size, player.n_obs))).astype(np.float32)
         seen = {"obs": obs} | ({"rew": np.array(time and rng.standard_normal(), np.float32)} if step.begin else {})
-        arrays = [{**seen, **mine}[name] for name in step.inputs]
-        first, again = (original(jax.random.key(k), *arrays) for k in range(2))
-        if not np.array_equal(first[0], again[0], equal_nan=True):
+        first, second = play(0, {**seen, **mine}), call({**seen, **theirs})
+        error = max(error, apart(first[0], second[0]))
+        if not np.isfinite(error):
+            break
+        nudged = {**seen, **mine, "obs": np.nextafter(obs, np.float32(np.inf))}
+        rounding = max(rounding, apart(first[0], play(0, nudged)[0]))
+        if not np.array_equal(first[0], play(1, {**seen, **mine})[0]):
             raise SsorlError(
                 "the policy acts at random; only one whose action follows from what it saw can be exported"
             )
-        second = call({**seen, **theirs})
-        worst = max(worst, float(np.abs((np.asarray(first[0]) - second[0]) / half).max()))
-        if np.isnan(worst) or not np.isfinite(second[0]).all():
-            return np.inf
-        mine, theirs = (dict(zip(step.begin, result[1:], strict=True)) for result in (first, second))
-    return worst
+        mine = dict(zip(step.begin, map(np.asarray, first[1:]), strict=True))
+        theirs = dict(zip(step.begin, second[1:], strict=True))
+    return error, rounding
 
 
 def _keyless(step: Step) -> Callable[..., list[jax.Array]]:

@@ -113,21 +113,24 @@ def _act(agent: Agent, own: Weights, carry: Any, obs: jax.Array, rew: jax.Array,
     return jax.vmap(partial(advance, agent, own))(carry, obs, rew, keys)
 
 
-def find(path: Path | str, variant: str = "ss", seed: int | None = None) -> Path:
-    """The policy file a path stands for: itself, or of a run folder the one of a variant and a seed (the first)."""
+def find_all(path: Path | str, variant: str = "ss") -> list[Path]:
+    """The policy files a path stands for: itself, or those of a run folder's variant by seed; `all` takes every one."""
     path = Path(path)
     if not path.is_dir():
         if not path.exists():
             raise SsorlError(f"{path}: there is no such policy file or run folder")
-        return path
-    policies = path / "policies" if (path / "policies").is_dir() else path
-    there = sorted(policies.glob("*-*.npz"))
-    own = {int(s): p for p in there for v, _, s in [p.stem.rpartition("-")] if v == variant and s.isdecimal()}
-    if not own or (seed is not None and seed not in own):
-        wanted = f"a {variant} policy" + (f" of seed {seed}" if seed is not None else "")
-        names = ", ".join(p.stem for p in there) or "none"
-        raise SsorlError(f"{path}: holds no {wanted} (policies/VARIANT-SEED.npz); there are: {names}")
-    return own[min(own) if seed is None else seed]
+        return [path]
+    there = sorted((path / "policies").glob("*-*.npz"), key=_variant_and_seed)
+    found = [file for file in there if variant in ("all", _variant_and_seed(file)[0])]
+    if not found:
+        names = ", ".join(file.stem for file in there) or "none"
+        raise SsorlError(f"{path}: holds no {variant} policy (policies/VARIANT-SEED.npz); there are: {names}")
+    return found
+
+
+def _variant_and_seed(file: Path) -> tuple[str, int]:
+    variant, _, seed = file.stem.rpartition("-")
+    return variant, int(seed) if seed.isdecimal() else -1
 
 
 def load_policy(path: Path | str, variant: str = "ss", seed: int | None = None) -> Policy:
@@ -137,5 +140,10 @@ def load_policy(path: Path | str, variant: str = "ss", seed: int | None = None) 
     """
     from ssorl.checkpoint import load_policy_file
 
-    file = load_policy_file(find(path, variant, seed))
+    files = find_all(path, variant)
+    if seed is not None and Path(path).is_dir():
+        files = [file for file in files if _variant_and_seed(file)[1] == seed]
+        if not files:
+            raise SsorlError(f"{path}: holds no {variant} policy of seed {seed}")
+    file = load_policy_file(files[0])
     return Policy(Player(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env)

@@ -1,0 +1,107 @@
+"""ssorl evaluate: let saved policies play."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ssorl.cli.shared import Json, arg, print_json
+from ssorl.errors import SsorlError
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Let saved policies play episodes of an environment and tell what they earn."""
+
+    path: Annotated[tyro.conf.Positional[Path], arg("PATH", "a policy file, or a run folder")]
+    env: Annotated[str | None, arg("ENV", "hopper, maze2d-umaze-dense, a Gymnasium id (the policy's own)")] = None
+    episodes: Annotated[int, arg("N", "episodes a policy (30)")] = 30
+    seed: Annotated[int, arg("N", "of the starting states (0)")] = 0
+    variant: Annotated[str, arg("NAME", "of a run folder: baseline, ss, oracle, or all (ss)")] = "ss"
+    video: Annotated[Path | None, arg("FILE", "film the first policy's first episode to a .gif or .mp4")] = None
+    json: Json = False
+
+    def run(self) -> None:
+        """Load, play, print, film."""
+        from functools import partial
+
+        from ssorl.evaluate import evaluate, horizon
+        from ssorl.player import find_all, load_policy
+        from ssorl.report.progress import Progress
+        from ssorl.video import Film
+
+        files = find_all(self.path, self.variant)
+        policies = [load_policy(file) for file in files]
+        env = self.env or policies[0].env
+        if env is None:
+            raise SsorlError(
+                f"{self.path}: the policy does not say where it is at home; name an environment with --env"
+            )
+        film = None if self.video is None else Film(self.video, env)
+        if self.video is not None and self.video.is_dir():
+            raise SsorlError(f"{self.video}: is a folder; name a file")
+        total = len(files) * max(self.episodes, 0) * horizon(env)
+        with Progress({"playing": (total, "steps")}) as progress:
+            players, told = [p.player for p in policies], partial(progress, "playing")
+            scores = evaluate(players, env, self.episodes, self.seed, progress=told, watch=film)
+        found = _told(files, scores, self.seed)
+        if self.json:
+            print_json(found | {"video": None if self.video is None else str(self.video)})
+        else:
+            _show(found)
+        if film is not None:
+            film.write(int(scores.lengths[0, 0]))
+            if not self.json:
+                print(f"filmed: {self.video}")
+
+
+def _told(files: list[Path], scores: Any, seed: int) -> dict:
+    from ssorl.evaluate import bootstrap
+
+    def spans(values: Any) -> list[dict | None]:
+        if values is None:
+            return [None] * len(files)
+        return [
+            {"mean": mean, "low": low, "high": high}
+            for mean, low, high in zip(*(x.tolist() for x in bootstrap(values, seed)), strict=True)
+        ]
+
+    rows = zip(files, spans(scores.returns), spans(scores.normalised), scores.returns, scores.lengths, strict=True)
+    return {
+        "env": scores.env,
+        "episodes": scores.returns.shape[1],
+        "seed": seed,
+        "policies": [
+            {
+                "policy": str(file),
+                "return": ret,
+                "normalised": norm,
+                "length": float(lengths.mean()),
+                "returns": returns.tolist(),
+                "lengths": lengths.tolist(),
+            }
+            for file, ret, norm, returns, lengths in rows
+        ],
+    }
+
+
+def _show(told: dict) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    console.print(f"{escape(told['env'])}, {told['episodes']} episodes a policy; 95 % intervals over episodes")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("policy", "return", "", "normalised", "", "length"):
+        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=name != "policy")
+    for row in told["policies"]:
+        cells = []
+        for value, digits in ((row["return"], 1), (row["normalised"], 1)):
+            span = "" if value is None else f"[{value['low']:,.{digits}f}, {value['high']:,.{digits}f}]"
+            cells += ["" if value is None else f"{value['mean']:,.{digits}f}", escape(span)]
+        table.add_row(escape(Path(row["policy"]).stem), *cells, f"{row['length']:,.0f}")
+    console.print(table)

@@ -1,0 +1,161 @@
+"""ssorl evaluate and ssorl export on a small run folder."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import onnxruntime
+import pytest
+from PIL import Image
+
+import ssorl
+from ssorl.agents import make
+from ssorl.checkpoint import save_policy
+from ssorl.cli import main
+from ssorl.data.stats import Standardiser
+
+
+def policy(path, seed, n_obs=4, n_act=2, env: str | None = "pointmass"):
+    agent = make("bc", "quick", hidden=(16, 16))
+    params = agent.policy(jax.jit(agent.init, static_argnums=(1, 2))(jax.random.key(seed), n_obs, n_act))
+    scaler = Standardiser(np.zeros(n_obs, np.float32), np.ones(n_obs, np.float32))
+    save_policy(path, agent, jax.device_get(params), scaler, -np.ones(n_act), np.ones(n_act), env=env)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run folder with two seeds of ss and one of the oracle."""
+    folder = tmp_path_factory.mktemp("run")
+    for number, name in enumerate(("ss-10", "ss-2", "oracle-2")):
+        policy(folder / "policies" / f"{name}.npz", number)
+    return folder
+
+
+def fails(capsys, *args):
+    with pytest.raises(SystemExit) as end:
+        main([str(a) for a in args])
+    assert end.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_evaluate_a_run_folder(run, capsys):
+    main(["evaluate", str(run), "--episodes", "4", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["env"], told["episodes"], told["seed"], told["video"]) == ("pointmass", 4, 0, None)
+    assert [row["policy"].rpartition("/")[2] for row in told["policies"]] == ["ss-2.npz", "ss-10.npz"]
+    for row in told["policies"]:
+        assert row["return"]["mean"] == pytest.approx(np.mean(row["returns"])) and row["normalised"] is None
+        assert row["return"]["low"] <= row["return"]["mean"] <= row["return"]["high"]
+        assert len(row["returns"]) == len(row["lengths"]) == 4
+    main(["evaluate", str(run), "--episodes", "4", "--variant", "all"])
+    text = capsys.readouterr().out
+    assert "oracle-2" in text and "ss-10" in text and f"{told['policies'][0]['return']['mean']:,.1f}" in text
+
+
+def test_evaluate_one_file_elsewhere(tmp_path, capsys):
+    policy(tmp_path / "p.npz", 0, 11, 3, env=None)
+    assert "does not say where it is at home; name an environment with --env" in fails(
+        capsys, "evaluate", tmp_path / "p.npz"
+    )
+    main(["evaluate", str(tmp_path / "p.npz"), "--env", "hopper", "--episodes", "2", "--seed", "5", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["seed"] == 5 and told["policies"][0]["normalised"]["mean"] < 10
+
+
+def test_load_policy_takes_files_and_folders(run):
+    obs = np.ones(4)
+    first = ssorl.load_policy(run)
+    np.testing.assert_array_equal(first(obs), ssorl.load_policy(run / "policies" / "ss-2.npz")(obs))
+    assert not np.array_equal(first(obs), ssorl.load_policy(run, seed=10)(obs))
+    assert not np.array_equal(first(obs), ssorl.load_policy(run, variant="oracle")(obs))
+
+
+def test_import_stays_quick():
+    """Neither the package nor the command line loads JAX before it is needed."""
+    code = "import ssorl, ssorl.cli, sys; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["evaluate", "nowhere.npz"], "nowhere.npz: there is no such policy file or run folder"),
+        (
+            ["evaluate", "RUN", "--variant", "baseline"],
+            "holds no baseline policy (policies/VARIANT-SEED.npz); there are:",
+        ),
+        (["evaluate", "RUN", "--episodes", "0"], "episodes is 0; at least 1 is needed"),
+        (["evaluate", "RUN", "--env", "nothing"], "no environment 'nothing'"),
+        (["evaluate", "RUN", "--env", "hopper"], "observations of 4 numbers and hopper has 11"),
+        (["evaluate", "RUN", "--video", "a.avi"], "a.avi: end a video's name in .gif or .mp4"),
+        (["export", "RUN", "--out", "OUT", "--seed", "3"], "holds no ss policy of seed 3"),
+        (["export", "RUN", "--out", "RUN"], "exists already; name a file"),
+    ],
+)
+def test_bad_input(run, tmp_path, capsys, args, message):
+    names = {"RUN": str(run), "OUT": str(tmp_path / "out")}
+    assert message in fails(capsys, *(names.get(a, a) for a in args))
+
+
+def test_a_film(run, tmp_path, capsys):
+    """Of the first episode of the first policy; ten frames a second, as the point mass has."""
+    out = tmp_path / "film.gif"
+    main(["evaluate", str(run), "--episodes", "2", "--video", str(out), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    shown = 0
+    with Image.open(out) as film:
+        assert film.size == (320, 240) and film.n_frames > 5
+        for number in range(film.n_frames):  # Pillow joins frames that are alike
+            film.seek(number)
+            shown += film.info["duration"]
+    assert shown == 100 * (told["policies"][0]["lengths"][0] + 1)
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is not None, reason="ffmpeg is here")
+def test_mp4_without_ffmpeg(run, capsys):
+    assert "needs the program ffmpeg, which is not here; name a .gif" in fails(
+        capsys, "evaluate", run, "--video", "a.mp4"
+    )
+
+
+def test_a_film_by_mujoco_or_why_not(tmp_path, capsys, monkeypatch):
+    """Where there is OpenGL a film is drawn; where there is none the scores are told all the same."""
+    policy(tmp_path / "p.npz", 0, 11, 3, env="hopper")
+    call = ["evaluate", str(tmp_path / "p.npz"), "--episodes", "1", "--video", str(tmp_path / "film.gif")]
+    try:
+        main(call)
+    except SystemExit as end:
+        assert end.code == 2
+        assert "MuJoCo cannot draw here (egl: " in capsys.readouterr().err
+    else:
+        with Image.open(tmp_path / "film.gif") as film:
+            frame = np.asarray(film.convert("RGB"))
+            assert film.size == (320, 240) and frame.std() > 10
+    (tmp_path / "film.gif").unlink(missing_ok=True)
+    monkeypatch.setattr("ssorl.video.WAYS", ())
+    monkeypatch.setenv("MUJOCO_GL", "disabled")
+    message = fails(capsys, *call)
+    assert "MuJoCo cannot draw here (disabled: " in message and "leave the video out" in message
+    assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
+
+
+def test_no_film_of_other_environments(tmp_path, capsys):
+    policy(tmp_path / "p.npz", 0, 3, 1, env="Pendulum-v1")
+    message = fails(capsys, "evaluate", tmp_path / "p.npz", "--episodes", "1", "--video", tmp_path / "a.gif")
+    assert "no video can be drawn of Pendulum-v1" in message
+
+
+def test_export(run, tmp_path, capsys):
+    out = tmp_path / "p.onnx"
+    main(["export", str(run), "--seed", "10", "--out", str(out), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["inputs"] == {"obs": ["n", 4]} and told["outputs"] == ["act"] and told["largest_error"] < 1e-5
+    obs = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    act = onnxruntime.InferenceSession(str(out)).run(None, {"obs": obs})[0]
+    np.testing.assert_allclose(act, ssorl.load_policy(run, seed=10)(obs), atol=1e-5)
+    assert "exists already; choose another name or pass --force" in fails(capsys, "export", run, "--out", out)
+    main(["export", str(run), "--out", str(out), "--format", "jax", "--force"])
+    assert "format jax" in capsys.readouterr().out
