@@ -35,7 +35,8 @@ VERSIONS = {
     "jax": jax.__version__,
     "numpy": np.__version__,
 }  # for a reader; nothing asks for them
-LARGEST = 10_000_000  # a whole number in an agent's settings; no published agent comes near
+LARGEST = 10_000_000  # numbers in an observation or an action
+TIMES = 1000  # how many times its default a setting may be, so that a file cannot ask for a million layers
 LONGEST = 100  # numbers in one setting, such as widths of layers
 
 Tree = TypeVar("Tree")
@@ -128,10 +129,11 @@ def rebuild(about: dict) -> Agent:
 def _like(name: str, value: object, default: object) -> Any:
     if isinstance(default, tuple) and isinstance(value, list) and len(value) <= LONGEST:
         return tuple(_like(name, v, default[0] if default else 0) for v in value)
-    if type(value) is int and type(default) is not bool and abs(value) <= LARGEST:
-        return float(value) if type(default) is float else value
-    if type(value) is float and type(default) in (float, type(None)) and math.isfinite(value):
+    if type(value) is int and type(default) is int and abs(value) <= TIMES * max(1, abs(default)):
         return value
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and (default is None or type(default) is float) and math.isfinite(value):
+        return value if default is None else float(value)
     if type(value) in (bool, str, type(None)) and (default is None or type(value) is type(default)):
         return value
     raise ValueError(f"the setting {name} is {str(value)[:80]}")

@@ -26,6 +26,7 @@ from ssorl.scan import begin, chunk, mesh_for, shapes, share, spread
 from ssorl.store import locked
 
 CHUNK = 500  # updates in one call of the device: often enough for a progress bar, rarely enough to cost nothing
+CPU_CHUNK = 100  # and on a CPU, which takes ten times as long for them and next to nothing for a call
 AVERAGE = 0.999  # share of the averaged policy that stays at each turn of the agent's period
 
 
@@ -229,9 +230,9 @@ def _pool(run: Run, steps: np.ndarray, length: int) -> Pool:
     return Pool(run.eps.scaled_actions(), padded, np.int32(len(steps)))
 
 
-def _chunks(agent: Agent, every: int, at: int = 0) -> Iterator[tuple[int, int, bool]]:
-    """(updates done before, updates in the chunk, whether a look follows) until all are done."""
-    chunk = max(CHUNK - CHUNK % agent.period, agent.period)
+def _chunks(agent: Agent, every: int, at: int, chunk: int) -> Iterator[tuple[int, int, bool]]:
+    """(updates done before, updates in the chunk, whether a look follows) from update `at` until all are done."""
+    chunk = max(chunk - chunk % agent.period, agent.period)
     while at < agent.updates:
         stop = min(at - at % every + every, agent.updates)
         n = min(chunk, stop - at)
@@ -272,11 +273,12 @@ def _train(
         if call.progress:
             call.progress(n * n_runs, "")
 
+    size = CPU_CHUNK if jax.default_backend() == "cpu" else CHUNK
     parts: list[tuple[int, Metrics]] = []
     # Files are written beside the training. One at a time: a slow disk slows the training, it never fills the memory.
     with ThreadPoolExecutor(1) as writer:
         writing: Future | None = None
-        for at, n, look in _chunks(agent, call.every, saved.at):
+        for at, n, look in _chunks(agent, call.every, saved.at, size):
             learnt, metrics = chunk(agent, n, mesh, table, pool, key, learnt, at, call.average)
             parts.append((n, metrics))
             # A chunk is queued before the one ahead of it is waited for, so that the device never waits for the host.

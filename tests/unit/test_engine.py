@@ -93,18 +93,19 @@ def test_looking_changes_nothing(eps):
 
 def test_chunks():
     agent = make("td3bc", updates=2200)
-    assert list(_chunks(agent, 1200)) == [
+    assert list(_chunks(agent, 1200, 0, 501)) == [
         (0, 500, False),
         (500, 500, False),
         (1000, 200, True),
         (1200, 500, False),
         (1700, 500, True),
     ]
+    assert list(_chunks(agent, 1200, 1200, 500)) == [(1200, 500, False), (1700, 500, True)]
 
 
 def test_the_next_chunk_is_queued_before_the_last_is_waited_for(eps, monkeypatch):
     engine, told = sys.modules["ssorl.train"], []  # the package has a function of that name
-    monkeypatch.setattr(engine, "CHUNK", 4)
+    monkeypatch.setattr(engine, "CPU_CHUNK", 4)
     monkeypatch.setattr(engine, "chunk", lambda *args: told.append("queued") or chunk(*args))
     train(AGENT, Run(eps), every=12, progress=lambda n, note: told.append(n))
     assert told == ["queued", "queued", 4, "queued", 4, 4]
