@@ -126,7 +126,7 @@ def rebuild(about: dict) -> Agent:
     return AGENTS[name](**{key: _like(key, value, defaults[key]) for key, value in found.items()})
 
 
-def _like(name: str, value: object, default: object) -> Any:
+def _like(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, tuple) and isinstance(value, list) and len(value) <= LONGEST:
         return tuple(_like(name, v, default[0] if default else 0) for v in value)
     if type(value) is int and type(default) is int and abs(value) <= TIMES * max(1, abs(default)):
