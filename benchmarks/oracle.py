@@ -115,11 +115,14 @@ def table(args) -> None:
     cells = [json.loads(line) for line in args.store.read_text().splitlines()]
     titles = ("agent", "env", "policy", "updates", "seeds", "end", "± seeds", "± looks", "mean of looks", "± seeds")
     print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
-    for agent, env, kind in dict.fromkeys((c["agent"], c["env"], c["kind"]) for c in cells):
-        mine = [c for c in cells if (c["agent"], c["env"], c["kind"]) == (agent, env, kind)]
+    rows = dict.fromkeys((c["agent"], c["settings"]["half"], c["env"], c["kind"]) for c in cells)
+    for agent, half, env, kind in rows:
+        mine = [
+            c for c in cells if (c["agent"], c["settings"]["half"], c["env"], c["kind"]) == (agent, half, env, kind)
+        ]
         looks = sorted({c["at"] for c in mine})[-args.looks :]
         by = np.array([[c["score"] for c in mine if c["at"] == at] for at in looks])  # [looks, seeds]
-        text = f"| {agent} | {env} | {kind} | {looks[-1]:,} | {by.shape[1]} | {by[-1].mean():.1f} | {by[-1].std():.1f} "
+        text = f"| {agent}{'' if half else ' float32'} | {env} | {kind} | {looks[-1]:,} | {by.shape[1]} | {by[-1].mean():.1f} | {by[-1].std():.1f} "
         print(text + f"| {by.std(0).mean():.1f} | {by.mean():.1f} | {by.mean(0).std():.1f} |")
 
 
