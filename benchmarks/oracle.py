@@ -122,7 +122,8 @@ def table(args) -> None:
         ]
         looks = sorted({c["at"] for c in mine})[-args.looks :]
         by = np.array([[c["score"] for c in mine if c["at"] == at] for at in looks])  # [looks, seeds]
-        text = f"| {agent}{'' if half else ' float32'} | {env} | {kind} | {looks[-1]:,} | {by.shape[1]} | {by[-1].mean():.1f} | {by[-1].std():.1f} "
+        who = agent if half else f"{agent} in float32"
+        text = f"| {who} | {env} | {kind} | {looks[-1]:,} | {by.shape[1]} | {by[-1].mean():.1f} | {by[-1].std():.1f} "
         print(text + f"| {by.std(0).mean():.1f} | {by.mean():.1f} | {by.mean(0).std():.1f} |")
 
 
