@@ -131,10 +131,12 @@ def _like(name: str, value: Any, default: Any) -> Any:
         return tuple(_like(name, v, default[0] if default else 0) for v in value)
     if type(value) is int and type(default) is int and abs(value) <= TIMES * max(1, abs(default)):
         return value
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and (default is None or type(default) is float) and math.isfinite(value):
-        return value if default is None else float(value)
-    if type(value) in (bool, str, type(None)) and (default is None or type(value) is type(default)):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if number and type(default) is float:
+        return float(value)  # type: ignore[arg-type]
+    if (number and default is None) or (
+        type(value) in (bool, str, type(None)) and type(default) in (type(value), type(None))
+    ):
         return value
     raise ValueError(f"the setting {name} is {str(value)[:80]}")
 
