@@ -1,0 +1,70 @@
+"""How long it takes to evaluate many policies at once: 45 TD3+BC policies (2x256), 30 hopper episodes each.
+
+    python benchmarks/evaluate.py [--players 45] [--episodes 30] [--threads N]
+
+The policies are the bundled expert's mean actor in TD3+BC's shape, so that episodes last their 1000 steps: random
+weights fall at once and measure nothing.
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+import ssorl.behaviour
+from ssorl import envs
+from ssorl.agents import make
+from ssorl.behaviour.policy import load
+from ssorl.data.stats import Standardiser
+from ssorl.evaluate import Player, evaluate
+
+
+def expert() -> Player:
+    policy = load(Path(ssorl.behaviour.__path__[0]) / "policies" / "hopper" / "2150000.npz")
+    layers = [{"w": w, "b": b} for w, b in policy.layers]
+    layers[-1] = {name: x[..., : policy.n_act] for name, x in layers[-1].items()}  # the mean, not the deviation
+    plain = Standardiser(np.zeros(policy.n_obs, np.float32), np.ones(policy.n_obs, np.float32))
+    return Player(make("td3bc"), layers, plain, policy.act_low, policy.act_high)
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--players", type=int, default=45)
+    p.add_argument("--episodes", type=int, default=30)
+    p.add_argument("--threads", type=int, default=None)
+    args = p.parse_args()
+    lanes = args.players * args.episodes
+
+    sim = envs.make("hopper", lanes, args.threads)
+    sim.reset(np.random.default_rng(0))
+    rng, began = np.random.default_rng(0), time.perf_counter()
+    for _ in range(30):
+        sim.step(rng.uniform(-1, 1, (lanes, 3)))
+    alone = (time.perf_counter() - began) / 30
+
+    began, before = time.perf_counter(), time.process_time()
+    scores = evaluate([expert()] * args.players, "hopper", args.episodes, threads=args.threads)
+    seconds, steps = time.perf_counter() - began, int(scores.lengths.sum())
+    told = {
+        "players": args.players,
+        "episodes": args.episodes,
+        "cores": len(os.sched_getaffinity(0)),
+        "load_at_end": round(os.getloadavg()[0], 1),
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(
+            time.process_time() - before, 1
+        ),  # of all threads: tells more where others load the machine
+        "steps": steps,
+        "steps_per_second": round(steps / seconds),
+        "simulator_alone_steps_per_second": round(lanes / alone),
+        "mean_length": float(scores.lengths.mean()),
+        "mean_return": float(scores.returns.mean()),
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
