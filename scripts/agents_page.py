@@ -1,0 +1,103 @@
+"""Redraw the tables of docs/agents.md from results/oracle.jsonl and results/agent-speed.jsonl.
+
+python scripts/agents_page.py
+"""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "agents.md"
+PUBLISHED = {  # CORL's scores on D4RL's v2 medium-expert sets, last checkpoint
+    "hopper": {"bc": 52.3, "td3bc": 101.2, "cql": 99.3, "iql": 107.4, "dt": 110.4},
+    "walker2d": {"bc": 99.0, "td3bc": 110.0, "cql": 109.6, "iql": 111.7, "dt": 107.1},
+    "halfcheetah": {"bc": 56.0, "td3bc": 90.8, "cql": 95.6, "iql": 94.7, "dt": 91.6},
+}
+TARGETS = {  # updates a second the project set itself
+    "td3bc:5120:1": 5900, "td3bc:5120:30": 20_000, "td3bc:256:45": 100_000, "cql:5120:1": 500, "cql:5120:5": 700,
+    "dt:256:1": 300,
+}  # fmt: skip
+
+
+def lines(name: str) -> list[dict]:
+    return [json.loads(line) for line in (ROOT / "results" / name).read_text().splitlines()]
+
+
+def table(titles: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
+
+
+def grouped(cells: list[dict]) -> dict[tuple, list[dict]]:
+    groups: dict[tuple, list[dict]] = {}
+    for c in cells:
+        groups.setdefault((c["agent"], c["env"], c["settings"]["half"], c["settings"]["updates"]), []).append(c)
+    return groups
+
+
+def by_look(cells: list[dict], kind: str, looks: int = 10) -> np.ndarray:
+    """Scores [looks, seeds] of one kind of policy at the last few looks."""
+    mine = [c for c in cells if c["kind"] == kind]
+    at = sorted({c["at"] for c in mine})[-looks:]
+    return np.array([[c["score"] for c in mine if c["at"] == a] for a in at])
+
+
+def oracle_table() -> str:
+    rows = []
+    for (agent, env, half, updates), cells in grouped(lines("oracle.jsonl")).items():
+        last, average = (by_look(cells, kind)[-1] for kind in ("last", "average"))
+        name = agent if half else f"{agent} in float32"
+        rows.append([f"{env}-medium-expert", name, f"{updates:,}", str(len(last)),
+                     f"{last.mean():.1f} ± {last.std():.1f}", f"{average.mean():.1f} ± {average.std():.1f}",
+                     str(PUBLISHED[env][agent])])  # fmt: skip
+    titles = ["dataset", "agent", "updates", "seeds", "last weights", "averaged weights", "published, on D4RL's data"]
+    return table(titles, sorted(rows))
+
+
+def steady_table() -> str:
+    rows = []
+    for (agent, env, half, _), cells in grouped(lines("oracle.jsonl")).items():
+        if agent != "td3bc":
+            continue
+        kinds = [k for k in ("last", "average", "mean5", "mean10") if any(c["kind"] == k for c in cells)]
+        for kind in kinds:
+            by = by_look(cells, kind)
+            spreads = by.mean(), by.std(0).mean(), by[-1].std(), by.mean(0).std()
+            rows.append([env if half else f"{env}, float32", NAMES[kind], *(f"{x:.1f}" for x in spreads)])
+    titles = ["TD3+BC on", "policy", "mean of ten looks", "swing of one seed between looks", "between seeds at the end"]
+    return table([*titles, "between seeds, mean of ten looks"], rows)
+
+
+NAMES = {
+    "last": "last weights",
+    "average": "exponential average, 2,000 updates",
+    "mean5": "mean of 5 looks' averages",
+    "mean10": "mean of 10 looks' averages",
+}
+
+
+def speed_table() -> str:
+    rows, seen = [], {}
+    for c in lines("agent-speed.jsonl"):
+        seen[c["case"], c["half"]] = c
+    for (case, half), c in seen.items():
+        agent, batch, runs = case.split(":")
+        target = TARGETS.get(case) if half is None else None
+        rows.append([agent, batch, runs, "float32" if half is False else "bfloat16", f"{c['updates_per_second']:,}",
+                     f"{target:,}" if target else "", c["device"]])  # fmt: skip
+    return table(["agent", "batch", "runs in one program", "hidden layers", "updates/s in total", "aim", "on"], rows)
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    for mark, body in (("oracle", oracle_table()), ("steady", steady_table()), ("speed", speed_table())):
+        pattern = rf"(<!-- generated: {mark} -->\n).*?(\n?<!-- end -->)"
+        assert re.search(pattern, text, re.S), mark
+        text = re.sub(pattern, lambda m, body=body: m[1] + body + "\n<!-- end -->", text, flags=re.S)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
