@@ -14,7 +14,7 @@ import numpy as np
 
 from ssorl.nn import Params
 
-# cuDNN's attention instead of XLA's in all blocks but the last: bfloat16 on a GPU only, and no dropout on its weights.
+# cuDNN's attention instead of XLA's where the blocks are bfloat16, but for the last; it knows no dropout on its weights.
 _CUDNN = False
 
 
@@ -134,7 +134,7 @@ def _block(p: Params, x: jax.Array, heads: int, ask: slice, dropout: float, seed
         k, v = jnp.split(linear(jax.tree.map(lambda w: w[..., width:], p["qkv"]), h), 2, axis=-1)
         x = x[..., ask, :]
     q, k, v = (y.reshape(*y.shape[:-1], heads, -1) for y in (q, k, v))
-    if _CUDNN and whole:
+    if _CUDNN and whole and q.dtype == jnp.bfloat16:
         mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")
     else:
         place = np.arange(k.shape[-3])
