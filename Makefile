@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 .PHONY: demo test browser lint lock clean
 
 demo: $(READY)
-	$(BIN)/ssorl data show sim/hopper-medium-expert --quality 50 --plot demo.png
+	$(BIN)/ssorl run sim/hopper-medium-expert
 
 test: $(READY) browser
 	$(BIN)/ruff check src tests benchmarks scripts

@@ -30,9 +30,16 @@ def split(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int =
     return task(eps, splits.coupled(eps, fraction, quality, seed))
 
 
-def fit_idm(data: Episodes | Task, idm: str = "robust", preset: str = "quick", seed: int = 0) -> Labeller:
+def fit_idm(
+    data: Episodes | Task,
+    idm: str = "robust",
+    preset: str = "quick",
+    seed: int = 0,
+    updates: int | None = None,
+    members: int | None = None,
+) -> Labeller:
     """An inverse dynamics model fitted to the steps that have an action."""
-    model, eps = resolve(idm, preset), data.data if isinstance(data, Task) else data
+    model, eps = resolve(idm, preset, updates, members), data.data if isinstance(data, Task) else data
     return model if isinstance(model, Labeller) else labeller(fit(eps, model, seed), eps)
 
 

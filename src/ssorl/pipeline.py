@@ -257,6 +257,9 @@ class Keep:
 class Watch:
     """Who is told how it goes. This one tells nobody."""
 
+    def has_opened(self, folder: Path, begun: bool, finished: bool) -> None:
+        """Where the run is kept, and how much of it was there already."""
+
     def has_split(self, plan: Plan, tasks: dict[Cell, Task]) -> None:
         """Which actions are hidden is settled."""
 

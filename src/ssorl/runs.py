@@ -79,6 +79,8 @@ def execute(
     path = Path(out) if out is not None else default_folder(eps, plan, config)
     with Folder.open(path, plan, config, command, eps) as folder:
         folder.metrics = metrics or {}
+        if watch:
+            watch.has_opened(path, bool(folder.seconds), folder.finished)
         if not folder.finished:
             outcome = algorithm(eps, plan, folder, watch)
             folder.finish(eps, outcome)

@@ -154,9 +154,9 @@ def test_policies_play_from_starts_that_are_fixed_and_kept(plan, outcome, keep):
 
 
 def test_the_curve_has_a_value_a_look(plan, outcome):
+    assert plan.looks_at == [4, 8, 12, 16, 20]
     for curve in outcome.curves.values():
-        assert curve["at"].tolist() == [4, 8, 12, 16, 20]
-        assert all(len(values) == 5 for values in curve.values()) and "return" in curve and "actor_loss" in curve
+        assert all(len(values) == 5 for values in curve.values()) and {"score", "actor_loss"} <= set(curve)
 
 
 # The numbers -----------------------------------------------------------------------------------------------

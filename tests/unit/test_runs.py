@@ -23,7 +23,7 @@ from ssorl.runs import run
 
 SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
 CHOICES = {"agent": "bc", "fraction": 0.2, "episodes": 2, "settings": SMALL}
-FILES = ["checkpoints/0", "config.json", "evaluation.npz", "idm/0/idm.json", "looks.json", "policies/baseline-0.npz"]
+FILES = ["checkpoints/0", "config.json", "evaluation.npz", "idm/0/idm.json", "metrics.jsonl", "policies/baseline-0.npz"]
 FILES += ["policies/oracle-0.npz", "policies/ss-0.npz", "proxies/0.json", "proxies/0.npz", "report.html"]
 FILES += ["result.json", "splits/0.json", "timings.json"]
 
@@ -48,7 +48,7 @@ def done(eps, tmp_path_factory):
 def bits(folder: Path) -> dict:
     """A result without what may differ between two runs of one plan."""
     told = read(folder)
-    return {k: v for k, v in told.items() if k not in ("timings", "started", "command")}
+    return {k: v for k, v in told.items() if k not in ("timings", "started", "command", "commit")}
 
 
 def test_everything_is_in_the_folder(done):

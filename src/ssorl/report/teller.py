@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ssorl.data.episodes import Episodes
@@ -54,6 +55,11 @@ class RunTeller(Watch):
     def progress(self, what: str, n: int, note: str = "") -> None:
         """Move the bar."""
         self.bar(what, n, note)
+
+    def has_opened(self, folder: Path, begun: bool, finished: bool) -> None:
+        """Tell where it is and whether it goes on."""
+        how = "finished: nothing is left to do" if finished else "goes on where it stopped" if begun else ""
+        self.say("folder", f"{folder}{how and f' ({how})'}")
 
     def has_split(self, plan: Plan, tasks: dict[Cell, Task]) -> None:
         """Tell the first seed's split of each quality."""

@@ -1,0 +1,228 @@
+"""`ssorl run` from end to end: what it says and leaves, killed at each stage, and one sentence for a mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from systems import hide
+
+from ssorl.cli import main
+from ssorl.data import load, save
+
+# Nets and numbers so small that a run is a matter of compiling; the same in every test, so that is done once.
+TINY = ["--agent", "bc", "--updates", "20", "--set", "hidden=8,", "batch=16", "--idm", "paper", "--idm-updates", "40"]
+TINY += ["--episodes", "2", "--fraction", "0.2"]
+
+# Runs the command, but kills its process, as `kill -9` would, when it writes a file whose path holds some words.
+KILLED = """
+import os, signal, sys
+when, words, real = sys.argv.pop(1), sys.argv.pop(1), os.replace
+def replace(a, b):
+    if when == "after":
+        real(a, b)
+    if words in str(b):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if when == "before":
+        real(a, b)
+os.replace = replace
+from ssorl.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, pointmass):
+    """The data in files, in a folder to work in."""
+    path = tmp_path_factory.mktemp("run")
+    save(pointmass[:40], path / "full.npz")
+    save(hide(pointmass[:40], slice(1000, None)), path / "gaps.npz")
+    save(pointmass[:10], path / "a.npz")
+    save(pointmass[10:40], path / "b.hdf5")
+    # Unlike the others it says nothing of where it was recorded.
+    save(pointmass[:40].with_meta(env=None), path / "lost.npz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def result(folder) -> dict:
+    """What an unbroken run finds."""
+    main(["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "whole")])
+    return bits(folder / "whole")
+
+
+def bits(path: Path) -> dict:
+    told = json.loads((path / "result.json").read_text())
+    return {k: v for k, v in told.items() if k not in ("timings", "started", "command", "commit")}
+
+
+def ssorl(code: str, *args) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], stderr=subprocess.PIPE, text=True)
+
+
+def test_a_run_is_told_stage_by_stage(folder, result, capsys):
+    main(["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "told")])
+    out, err = capsys.readouterr()
+    stages = [line.split()[0] for line in err.splitlines()]
+    wanted = [
+        "data",
+        "plan",
+        "folder",
+        "split",
+        "fitting:",
+        "labels",
+        "labels",
+        "labels",
+        "training:",
+        "agents",
+        "evaluating:",
+    ]
+    assert [s for s in stages if s in wanted] == wanted and "\x1b" not in out + err
+    assert "8 of 40 trajectories keep their actions from the bottom 50 %" in err
+    rows = [line.split()[0] for line in out.splitlines() if line]
+    assert rows[:4] == ["norm.", "baseline", "ss", "oracle"]
+    assert f"report: {folder}/told/report.html" in out and "SS-BC reaches" in out
+    assert f"ssorl evaluate {folder}/told" in out
+    assert bits(folder / "told") == result  # a second run of the same is the same
+
+
+def test_again_shows_the_same_at_once(folder, result, capsys):
+    args = ["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "whole")]
+    capsys.readouterr()
+    main(args)
+    first = capsys.readouterr()
+    main([*args, "--json"])
+    second = capsys.readouterr()
+    told = json.loads(second.out)
+    assert told["folder"] == str(folder / "whole") and told["scores"] == result["scores"]
+    assert "nothing is left to do" in first.err and "training" not in first.err + second.err
+
+
+def test_killed_at_each_stage_it_ends_in_the_same_bits(folder, result):
+    args = ["run", folder / "full.npz", *TINY, "--out", folder / "killed"]
+    kills = [("after", "splits/0.json"), ("before", "idm/0"), ("after", "proxies/0.npz"), ("before", "run-1.npz")]
+    kills += [("after", "policies/ss-0.npz"), ("before", "evaluation.npz"), ("after", "result.json")]
+    for when, words in kills:
+        job = ssorl(KILLED, when, words, *args)
+        _, err = job.communicate(timeout=120)
+        assert job.returncode == -signal.SIGKILL, err
+    main([str(a) for a in args])
+    assert bits(folder / "killed") == result and (folder / "killed" / "report.html").is_file()
+    assert not list((folder / "killed").rglob(".tmp-*"))
+
+
+def test_ctrl_c_says_how_to_go_on(folder):
+    args = ["run", folder / "full.npz", *TINY, "--updates", "4000000", "--out", folder / "stopped"]
+    job = ssorl("from ssorl.cli import main; main()", *args)
+    while not (folder / "stopped" / "proxies" / "0.npz").exists():
+        assert job.poll() is None
+        time.sleep(0.05)
+    time.sleep(1)  # into the training
+    job.send_signal(signal.SIGINT)
+    _, err = job.communicate(timeout=60)
+    assert job.returncode == 130 and "the same command goes on from there" in err and "Traceback" not in err
+    assert err.splitlines()[-1].strip().startswith("ssorl run ") and "--out" in err.splitlines()[-1]
+
+
+def test_two_processes_do_not_share_a_folder(folder, result, capsys):
+    import fcntl
+
+    with (folder / "whole" / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert "another process" in fails(capsys, folder / "full.npz", *TINY, "--out", folder / "whole")
+
+
+def test_two_files_have_no_oracle(folder, capsys):
+    args = [x for x in TINY if x not in ("--fraction", "0.2")]
+    two = ["--labelled", str(folder / "a.npz"), "--unlabelled", str(folder / "b.hdf5")]
+    main(["run", *two, *args, "--out", str(folder / "two")])
+    out, err = capsys.readouterr()
+    assert "there is no oracle" in err and "oracle  " not in out
+    told = json.loads((folder / "two" / "result.json").read_text())
+    assert set(told["scores"]) == {"baseline", "ss"} and told["split"]["n_labelled"] == 10
+
+
+def test_without_an_environment_values_are_estimates(folder, capsys, monkeypatch):
+    monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 30)
+    main(["run", str(folder / "lost.npz"), *TINY, "--out", str(folder / "lost")])
+    out, err = capsys.readouterr()
+    assert "fitted-Q evaluation, an estimate" in err and "est. value" in out and "estimated to reach" in out
+    told = json.loads((folder / "lost" / "result.json").read_text())
+    assert told["kind"] == "fqe" and not told["normalised"] and "score" not in told["curves"]["ss"]
+    assert set(told["scores"]) == {"baseline", "ss", "oracle"} and len(told["scores"]["ss"]["returns"][0]) == 40
+
+
+def test_several_qualities_and_seeds(folder, capsys):
+    args = ["--quality", "50", "100", "--seeds", "0", "2", "--variants", "ss", "oracle", "--certain", "0.5"]
+    main(["run", str(folder / "full.npz"), *TINY, *args, "--out", str(folder / "grid")])
+    out = capsys.readouterr().out
+    assert out.count("labelled from the bottom") == 2 and "baseline" not in out
+    told = json.loads((folder / "grid" / "q100" / "result.json").read_text())
+    assert told["seeds"] == [0, 2] and told["config"]["certain"] == 0.5 and len(told["scores"]["ss"]["returns"]) == 2
+    names = sorted(p.name for p in (folder / "grid" / "q50" / "policies").iterdir())
+    assert names == ["oracle-0.npz", "oracle-2.npz", "ss-0.npz", "ss-2.npz"]
+
+
+def fails(capsys, *args) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(["run", *map(str, args)])
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert stop.value.code == 2 and err.startswith("ssorl: ")
+    return err
+
+
+MISTAKES = {
+    "no data": (["nothing.npz"], "nothing.npz: no such file"),
+    "one file of two": (["--labelled", "a.npz"], "both --labelled FILE and --unlabelled FILE"),
+    "split of two": (["--labelled", "a.npz", "--unlabelled", "b.hdf5", "--quality", "50"], "the second has none"),
+    "split of gaps": (["gaps.npz", "--quality", "50"], "lack actions already"),
+    "oracle of gaps": (["gaps.npz", "--variants", "oracle"], "nobody knows the missing actions"),
+    "agent": (["full.npz", "--agent", "sac"], "no agent is called 'sac'"),
+    "setting": (["full.npz", "--set", "alfa=2"], "no setting 'alfa'"),
+    "half a setting": (["full.npz", "--set", "alpha"], "write NAME=VALUE"),
+    "environment": (["full.npz", "--env", "Nowhere-v3"], "Nowhere-v3"),
+    "other robot": (["full.npz", "--env", "hopper"], "states of 11"),
+    "out is a file": (["full.npz", "--out", "a.npz"], "a.npz: cannot be written"),
+    "out is no run": (["full.npz", "--out", "."], "no run's"),
+    "another run": (["full.npz", "--out", "whole"], "whole: holds another run"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_get_one_sentence_and_leave_nothing(capsys, monkeypatch, folder, result, mistake):
+    monkeypatch.chdir(folder)
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+    args, words = MISTAKES[mistake]
+    assert words in fails(capsys, *args)
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.name != ".lock"} == before
+
+
+def test_a_full_disk_is_a_sentence(capsys, monkeypatch, folder):
+    real = os.replace
+
+    def full(a, b):
+        if "policies" in str(b):
+            raise OSError(28, "No space left on device", str(b))
+        real(a, b)
+
+    monkeypatch.setattr(os, "replace", full)
+    err = fails(capsys, folder / "full.npz", *TINY, "--out", folder / "full")
+    assert "policies/baseline-0.npz: cannot be written (No space left on device)" in err
+    monkeypatch.setattr(os, "replace", real)
+    main(["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "full")])
+    assert bits(folder / "full") == bits(folder / "whole")
+
+
+def test_settings_are_read_as_they_are_meant(folder):
+    assert load(folder / "full.npz").n_episodes == 40
+    from ssorl.cli.run import _value
+
+    found = [_value(x) for x in ("3", "0.5", "1e-4", "256,256", "8,", "true", "none", "nll")]
+    assert found == [3, 0.5, 1e-4, (256, 256), (8,), True, None, "nll"]
