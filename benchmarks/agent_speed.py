@@ -18,7 +18,6 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from ssorl import train
 from ssorl.agents import make
 from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta
@@ -49,12 +48,10 @@ class EnoughError(Exception):
     """Measured long enough."""
 
 
-def measure(case: str, half: bool | None, seconds: float, chunk: int | None) -> dict:
+def measure(case: str, half: bool | None, seconds: float) -> dict:
     name, batch, runs = case.split(":")
     agent = make(name, batch=int(batch))
     agent = agent if half is None else replace(agent, half=half)
-    if chunk:
-        train.CHUNK = chunk
     at: list[float] = []
     counts: list[int] = []
 
@@ -86,14 +83,13 @@ def main() -> None:
     p.add_argument("--case", nargs="+", default=list(CASES))
     p.add_argument("--half", choices=("True", "False"), help="hidden layers in bfloat16 (the engine's choice)")
     p.add_argument("--seconds", type=float, default=8.0, help="measured, after the compilation")
-    p.add_argument("--chunk", type=int, help="updates a call of the device")
     p.add_argument("--store", type=Path)
     p.add_argument("--commit", help="where the code has no repository around it")
     args = p.parse_args()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     for case in args.case:
         half = None if args.half is None else args.half == "True"
-        told = measure(case, half, args.seconds, args.chunk) | {"commit": args.commit or commit or None}
+        told = measure(case, half, args.seconds) | {"commit": args.commit or commit or None}
         print(json.dumps({k: v for k, v in told.items() if k != "settings"}), flush=True)
         if args.store:
             with args.store.open("a") as file:
