@@ -14,7 +14,7 @@ import numpy as np
 
 from ssorl.nn import Params
 
-# cuDNN's attention instead of XLA's where the blocks are bfloat16, but for the last; it knows no dropout on its weights.
+# cuDNN's attention instead of XLA's where blocks are bfloat16, but for the last; it knows no dropout of its weights.
 _CUDNN = False
 
 
@@ -108,7 +108,9 @@ def gpt(
 
 def linear(layer: Params, x: jax.Array) -> jax.Array:
     """`linear_draws` weights applied to x[..., I], in its precision."""
-    return x @ layer["w"].astype(x.dtype) + layer["b"].astype(x.dtype)
+    y = x @ layer["w"].astype(x.dtype)
+    # Biases are added in float32, so that their gradients, sums over thousands of tokens, are float32 too.
+    return (y.astype(jnp.float32) + layer["b"]).astype(x.dtype)
 
 
 def _tokens(params: Params, rtg: jax.Array, obs: jax.Array, act: jax.Array, time: jax.Array) -> jax.Array:
@@ -148,7 +150,8 @@ def _attention(
     q: jax.Array, k: jax.Array, v: jax.Array, sees: np.ndarray, dropout: float, seed: jax.Array | None
 ) -> jax.Array:
     """Mixtures of v[..., T, H, D] for the queries [..., Q, H, D]; sees[Q, T] says which token sees which."""
-    scores = jnp.einsum("...qhd,...thd->...hqt", q, k, preferred_element_type=jnp.float32) * q.shape[-1] ** -0.5
+    # Scores in float32 would draw the products of the backward pass into float32 too.
+    scores = jnp.einsum("...qhd,...thd->...hqt", q, k).astype(jnp.float32) * q.shape[-1] ** -0.5
     weights = jax.nn.softmax(jnp.where(sees, scores, -jnp.inf)).astype(v.dtype)
     return jnp.einsum("...hqt,...thd->...qhd", _drop(weights, dropout, seed), v)
 
