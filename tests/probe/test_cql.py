@@ -77,3 +77,14 @@ def test_importance_weights_measure_the_space_of_actions(mean, log_std):
     volumes = np.exp(-np.asarray(tried.log_prob)).reshape(3, n).mean(1)
     np.testing.assert_allclose(volumes, 4.0, rtol=0.03)
     assert np.abs(tried.act).max() <= 1 and tried.act.shape == (3 * n, 1, n_act)
+
+
+def test_half_precision_is_near_and_its_values_are_whole():
+    """Hidden layers alone are rounded: a value of some 300 must not move in bfloat16's steps of 2."""
+    state = PLAIN.init(jax.random.key(0), 3, 2)
+    critic = state.critics[0]
+    critic[-1]["b"] += 300.0
+    obs, act = jax.random.normal(jax.random.key(1), (20, 3)), jax.random.uniform(jax.random.key(2), (5, 20, 2))
+    whole, half = (cql.q_value(critic, obs, act, half) for half in (False, True))
+    assert half.dtype == jnp.float32 and half.shape == (5, 20)
+    assert 0 < jnp.abs(whole - half).max() < 0.02
