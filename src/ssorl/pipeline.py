@@ -6,11 +6,8 @@ trained with every true action.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -23,6 +20,7 @@ from ssorl.evaluate import evaluate
 from ssorl.idm.fill import Filled, fill
 from ssorl.idm.fit import fit_many
 from ssorl.idm.label import Labeller, labeller
+from ssorl.keep import Keep, Log, Watch
 from ssorl.plan import Cell, Job, Plan, draw
 from ssorl.player import Player
 from ssorl.train import Look, Run, Trained, train_many
@@ -30,7 +28,6 @@ from ssorl.train import Look, Run, Trained, train_many
 STARTS = 0  # seed of the evaluation's start states: the same for every policy, seed and quality
 PEEK = 5  # episodes a policy plays when its training is looked at, from start states of their own
 FQE_UPDATES = 10_000  # of the value that is fitted to a policy where it cannot be played
-Log = Callable[..., None]
 
 
 class Task(NamedTuple):
@@ -212,62 +209,3 @@ def estimate(
         values.append(fqe(one, data, FQE_UPDATES, job.seed, progress=progress).values)
     nothing = np.zeros((len(values), 0))  # no steps were made, and the start states are the data's own
     return Judged(np.stack(values), nothing, nothing)
-
-
-# Who keeps and who watches ---------------------------------------------------------------------------------
-
-
-class Keep:
-    """Where the stages' results go. This one forgets; `runs.Folder` writes files and finds them again."""
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Around a stage."""
-        yield
-
-    def split(self, cell: Cell) -> Split | None:
-        """A split from before."""
-
-    def splits(self, tasks: dict[Cell, Task]) -> None:
-        """All splits, as drawn."""
-
-    def filled(self, cell: Cell, data: Episodes) -> Filled | None:
-        """Labels from before."""
-
-    def labels(self, cell: Cell, done: Filled) -> None:
-        """Labels, just made."""
-
-    def checkpoints(self, group: int) -> Path | None:
-        """Where a group of trainings is kept."""
-
-    def log(self, jobs: list[Job]) -> Log:
-        """Where the metrics of a group of trainings go: called with each look, and scores where there are some."""
-        return lambda look, **more: None
-
-    def players(self, players: dict[Job, Player]) -> None:
-        """The trained policies."""
-
-    def judged(self) -> Judged | None:
-        """An evaluation from before."""
-
-    def judgement(self, judged: Judged) -> None:
-        """The evaluation."""
-
-
-class Watch:
-    """Who is told how it goes. This one tells nobody."""
-
-    def has_opened(self, folder: Path, begun: bool, finished: bool) -> None:
-        """Where the run is kept, and how much of it was there already."""
-
-    def has_split(self, plan: Plan, tasks: dict[Cell, Task]) -> None:
-        """Which actions are hidden is settled."""
-
-    def has_labelled(self, plan: Plan, filled: dict[Cell, Filled]) -> None:
-        """Every proxy is there."""
-
-    def has_trained(self, plan: Plan, trained: dict[Job, Trained]) -> None:
-        """Every agent is trained."""
-
-    def progress(self, what: str, n: int, note: str = "") -> None:
-        """`n` more of fitting, labelling, training or evaluating are done."""

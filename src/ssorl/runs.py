@@ -28,8 +28,9 @@ from ssorl.errors import SsorlError
 from ssorl.idm import files
 from ssorl.idm.fill import Filled
 from ssorl.idm.label import Labeller, Labels, filled
+from ssorl.keep import Keep, Watch
 from ssorl.metrics import Log
-from ssorl.pipeline import Judged, Keep, Task, Watch
+from ssorl.pipeline import Judged, Task
 from ssorl.pipeline import run as algorithm
 from ssorl.plan import Cell, Job, Plan, as_config, make_plan
 from ssorl.player import Player

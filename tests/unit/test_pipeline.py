@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import numpy as np
@@ -15,10 +16,13 @@ from ssorl.envs.pointmass import PointMass
 from ssorl.errors import SsorlError
 from ssorl.evaluate import evaluate
 from ssorl.idm import IDMS
-from ssorl.pipeline import STARTS, Keep, agents, run, surest, task
+from ssorl.idm.fit import fit_many
+from ssorl.keep import Keep
+from ssorl.pipeline import STARTS, agents, run, surest, task
 from ssorl.plan import Cell, Job, as_config, make_plan
 from ssorl.report.schema import check
 from ssorl.result import cell_result, gaps, interval, parent_result, scale_of
+from ssorl.train import train_many
 
 SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
 ABOUT = {"title": "t", "command": "c", "config": {}, "versions": {}, "hardware": {}, "commit": None, "started": "now"}
@@ -144,6 +148,18 @@ def test_trajectories_that_differ_train_apart(eps):
     assert len(done.returns) == 6 and all(np.isfinite(r).all() for r in done.returns.values())
     a, b = (done.tasks[cell].data for cell in plan.cells)
     assert not np.array_equal(a.returns, b.returns)
+
+
+def test_together_as_one_after_another(eps, plan, outcome, monkeypatch):
+    """As on a GPU, where all models, all agents and all looks are one program each."""
+    with monkeypatch.context() as patch:
+        patch.setattr("ssorl.pipeline.train_many", partial(train_many, together=True))
+        patch.setattr("ssorl.pipeline.fit_many", partial(fit_many, together=True))
+        patch.setattr("ssorl.pipeline.jax.default_backend", lambda: "gpu")
+        both = run(eps, plan)
+    for job in plan.jobs:
+        np.testing.assert_allclose(both.curves[job]["score"], outcome.curves[job]["score"], rtol=1e-3)
+        np.testing.assert_allclose(both.returns[job], outcome.returns[job], rtol=1e-3)
 
 
 def test_policies_play_from_starts_that_are_fixed_and_kept(plan, outcome, keep):

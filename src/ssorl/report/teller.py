@@ -9,7 +9,8 @@ from ssorl.data.episodes import Episodes
 from ssorl.evaluate import horizon
 from ssorl.idm.fill import Filled
 from ssorl.idm.report import summary
-from ssorl.pipeline import FQE_UPDATES, Task, Watch
+from ssorl.keep import Watch
+from ssorl.pipeline import FQE_UPDATES, Task
 from ssorl.plan import Cell, Job, Plan
 from ssorl.report.progress import Progress
 from ssorl.train import Trained
