@@ -10,7 +10,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ def save(ready: Labeller, path: Path | str) -> None:
         "taught": ready.taught._asdict(),
         "validation": checked and {**checked._asdict(), "mse": checked.mse.tolist()},
         "calibration": fitted and asdict(fitted),
-        "versions": {name: version(name) for name in ("ssorl", "jax", "numpy")},
+        "versions": versions(),
     }
     arrays = {
         **{f"params/{k}": x for k, x in _flat(idm.params).items()},
