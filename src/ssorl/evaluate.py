@@ -92,7 +92,9 @@ def evaluate(
         watch(sim)
     for time in range(sim.horizon):
         for group in groups:
-            group.act(obs, rew, time, act)
+            group.ask(obs, rew, time)
+        for group in groups:
+            group.answer(act)
         _check_finite(players, episodes, obs, act, running, time)
         np.clip(act, sim.act_low, sim.act_high, out=act)
         obs, rew, ended = _step(sim, act, running)
@@ -116,7 +118,7 @@ def evaluate(
 
 
 class Group:
-    """Players of one agent and one set of shapes: a single program acts for all of them.
+    """Players of one agent and one set of shapes, for whom one call acts.
 
     Its lanes are a table of players by episodes, [B, W], which shrinks by halves as episodes end, so that few programs
     are compiled. Where nobody is left to fill a row or a place, the first one fills it again; its action is not used.
@@ -131,12 +133,15 @@ class Group:
             lambda x: jnp.tile(x, (*self.lane.shape, *[1] * jnp.ndim(x))), players[who[0]].begin()
         )
 
-    def act(self, obs: np.ndarray, rew: np.ndarray, time: int, out: np.ndarray) -> None:
-        """Write the action of each lane into out[N, A]."""
+    def ask(self, obs: np.ndarray, rew: np.ndarray, time: int) -> None:
+        """Let the device compute the action of each lane."""
         seen, earned = obs[self.lane].astype(np.float32), rew[self.lane].astype(np.float32)
         episode = (self.lane % self.episodes).astype(np.int32)
-        act, self.carry = _act(self.agent, self.own, self.carry, seen, earned, episode, time, self.key)
-        out[self.lane[self.real]] = np.asarray(act)[self.real]
+        self.said, self.carry = _act(self.agent, self.own, self.carry, seen, earned, episode, time, self.key)
+
+    def answer(self, out: np.ndarray) -> None:
+        """Wait for the actions and write them into out[N, A]."""
+        out[self.lane[self.real]] = np.asarray(self.said)[self.real]
 
     def without_ended(self, running: np.ndarray) -> Group | None:
         """The same with the lanes that still run, if that at least halves it; None if none does."""
@@ -188,7 +193,13 @@ def _act(
 
 
 def _alike(players: Sequence[Player]) -> list[list[int]]:
-    """The players' numbers, those together that one program can serve."""
+    """The players' numbers, those together that act in one call.
+
+    On a CPU each player acts in a call of its own: to join them gains little there, and a matrix product may round
+    otherwise in a larger batch, so that a result would depend on the others.
+    """
+    if jax.default_backend() == "cpu":
+        return [[number] for number in range(len(players))]
     kinds: dict[Any, list[int]] = {}
     for number, player in enumerate(players):
         leaves, tree = jax.tree.flatten(weights(player))

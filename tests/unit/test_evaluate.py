@@ -1,6 +1,6 @@
 """Evaluation: agents whose episodes can be worked out by hand, alone and among others."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ssorl import envs
-from ssorl.agents import make
+from ssorl.agents import AGENTS, make
 from ssorl.data.stats import Standardiser
 from ssorl.errors import SsorlError
 from ssorl.evaluate import Player, bootstrap, evaluate, horizon
@@ -112,13 +112,50 @@ def test_the_range_and_scale_of_a_player():
     assert (evaluate([strong], "pointmass", 4).lengths >= evaluate([largest], "pointmass", 4).lengths).all()
 
 
-def test_many_lanes_end_at_many_times():
-    """Several halvings, rows and places among them; seeds and memories still fit their lanes."""
+@pytest.fixture(scope="module")
+def uneven():
+    """Players whose episodes end at many times, and what each earns alone."""
     players = [player(Learner(), np.float32(x)) for x in np.linspace(-0.6, 0.6, 9)]
-    all_at_once = evaluate(players, "pointmass", episodes=40, seed=1)
-    assert len(np.unique(all_at_once.lengths)) > 30
-    one_by_one = [evaluate([p], "pointmass", episodes=40, seed=1).returns[0] for p in players[::4]]
-    np.testing.assert_array_equal(all_at_once.returns[::4], one_by_one)
+    return players, [evaluate([p], "pointmass", episodes=40, seed=1) for p in players]
+
+
+def test_many_lanes_end_at_many_times(uneven):
+    """Several halvings, and still each memory is its lane's: against a batch of one size to the end."""
+    players, alone = uneven
+    assert len(np.unique([scores.lengths for scores in alone])) > 30
+    for one, scores in zip(players[::4], alone[::4], strict=True):
+        env, policy = envs.make("pointmass", 40), Policy(one)
+        obs, rew, total, running = env.reset(np.random.default_rng(1)), np.zeros(40), np.zeros(40), np.ones(40, bool)
+        while running.any() and env.horizon > policy._time:
+            obs, rew, ended = env.step(policy(obs, rew))
+            total += rew * running
+            running &= ~ended
+        np.testing.assert_allclose(scores.returns[0], total, rtol=1e-4)
+
+
+def test_one_call_for_all_as_on_a_gpu(uneven, together, monkeypatch):
+    """Players are then rows of a table that shrinks both ways."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    players, alone = uneven
+    got = evaluate(players, "pointmass", episodes=40, seed=1)
+    np.testing.assert_array_equal(got.lengths, [scores.lengths[0] for scores in alone])
+    np.testing.assert_allclose(got.returns, [scores.returns[0] for scores in alone], rtol=1e-5)
+    mixed = evaluate(ALL, "pointmass", episodes=10, seed=3)
+    np.testing.assert_allclose(mixed.returns, together.returns, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_alone_is_together(name):
+    small = {"hidden": (16, 16), "width": 16, "layers": 1, "heads": 2, "context": 5, "target": 50.0}
+    known = {f.name for f in fields(AGENTS[name])}
+    agent = make(name, "quick", **{key: value for key, value in small.items() if key in known})
+    init = jax.jit(agent.init, static_argnums=(1, 2))
+    states = [jax.device_get(init(jax.random.key(seed), 4, 2)) for seed in range(3)]
+    # Larger weights, so that the masses move and leave at different times.
+    players = [player(agent, jax.tree.map(lambda x: 3 * x, agent.policy(state))) for state in states]
+    together = evaluate(players, "pointmass", 12)
+    assert len(np.unique(together.lengths)) > 2
+    np.testing.assert_array_equal(evaluate(players[1:2], "pointmass", 12).returns[0], together.returns[1])
 
 
 def test_hopper_whatever_the_threads_and_neighbours():
