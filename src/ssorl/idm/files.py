@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ssorl.about import versions
 from ssorl.data.check import shown
 from ssorl.data.sources.npz import member, meta_from_json
 from ssorl.data.stats import Standardiser
