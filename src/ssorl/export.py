@@ -153,7 +153,7 @@ def _write_onnx(step: Step, path: Path, about: dict) -> None:
     try:
         from ssorl.translate import translate
     except ModuleNotFoundError as err:
-        raise _missing(err) from err
+        raise _missing(err.name) from err
 
     note = {name: x if isinstance(x, str) else json.dumps(x, allow_nan=False) for name, x in about.items()}
     path.write_bytes(translate(_keyless(step), step.inputs, step.outputs, note).SerializeToString())
@@ -163,7 +163,7 @@ def _read_onnx(path: Path, step: Step) -> Call:
     try:
         import onnxruntime
     except ModuleNotFoundError as err:
-        raise _missing(err) from err
+        raise _missing(err.name) from err
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda inputs: list(map(np.asarray, session.run(step.outputs, inputs)))
@@ -172,11 +172,12 @@ def _read_onnx(path: Path, step: Step) -> Call:
 def _write_jax(step: Step, path: Path, about: dict) -> None:
     from jax.export import export as lower
 
+    # For both, so that a policy trained on a GPU runs on a robot without one.
+    lowered = lower(jax.jit(_keyless(step)), platforms=("cpu", "cuda"))(*step.inputs.values())
     try:
-        # For both, so that a policy trained on a GPU runs on a robot without one.
-        path.write_bytes(lower(jax.jit(_keyless(step)), platforms=("cpu", "cuda"))(*step.inputs.values()).serialize())
-    except ModuleNotFoundError as err:
-        raise _missing(err) from err
+        path.write_bytes(lowered.serialize())
+    except ImportError as err:  # JAX's own, about the one package it needs for this
+        raise _missing("flatbuffers") from err
 
 
 def _read_jax(path: Path, step: Step) -> Call:
@@ -184,5 +185,5 @@ def _read_jax(path: Path, step: Step) -> Call:
     return lambda inputs: [np.asarray(x) for x in f(*(inputs[name] for name in step.inputs))]
 
 
-def _missing(err: ModuleNotFoundError) -> SsorlError:
-    return SsorlError(f"exporting needs the package {err.name}: pip install 'ssorl[export]'")
+def _missing(package: str | None) -> SsorlError:
+    return SsorlError(f"exporting needs the package {package}: pip install 'ssorl[export]'")

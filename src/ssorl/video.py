@@ -96,12 +96,12 @@ def _mujoco(env: str, places: np.ndarray) -> Iterator[np.ndarray]:
     from ssorl.envs.locomotion import BY_ID, model_path, quiet_model
     from ssorl.envs.maze import LAYOUTS, model_of
 
-    spec, camera = envs.SPECS.get(env) or BY_ID.get(env), "track"
+    spec, camera, goal = envs.SPECS.get(env) or BY_ID.get(env), "track", None
     if spec is not None:
         model = quiet_model(model_path(spec.xml))
     else:
         model, camera = model_of(LAYOUTS[env]), mujoco.MjvCamera()
-        size = LAYOUTS[env].walls.shape
+        goal, size = LAYOUTS[env].goal, LAYOUTS[env].walls.shape
         camera.lookat[:] = (size[0] / 2 - 0.7, size[1] / 2 - 0.7, 0)
         camera.distance, camera.elevation, camera.azimuth = 1.3 * max(size), -90, 0
     data = mujoco.MjData(model)
@@ -113,6 +113,10 @@ def _mujoco(env: str, places: np.ndarray) -> Iterator[np.ndarray]:
             # Most of the time without a graphics card goes into these two.
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+            if goal is not None:
+                mark, scene = (mujoco.mjtGeom.mjGEOM_SPHERE, [0.15, 0, 0], [*goal, 0]), renderer.scene
+                mujoco.mjv_initGeom(scene.geoms[scene.ngeom], *mark, np.eye(3).ravel(), [1, 0.2, 0.2, 0.7])
+                scene.ngeom += 1
             yield renderer.render()
 
 

@@ -1,6 +1,8 @@
 """Exported policies against the originals, by the runtimes that will run them."""
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, fields
 
 import jax
@@ -129,10 +131,21 @@ def test_a_wrong_translation_is_found(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    with pytest.raises(SsorlError, match=r"needs the package onnxruntime: pip install 'ssorl\[export\]'"):
-        export(small_player("bc"), tmp_path / "p.onnx")
+@pytest.mark.parametrize(("package", "format"), [("onnxruntime", "onnx"), ("flatbuffers", "jax")])
+def test_a_missing_package_is_named(package, format, tmp_path):
+    """In a process of its own: what is loaded stays loaded."""
+    code = f"""
+import sys
+sys.modules["{package}"] = None
+from ssorl.checkpoint import load_policy_file
+from ssorl.export import export
+from ssorl.player import Player
+export(Player(*load_policy_file("p.npz")[:5]), "out", "{format}")
+"""
+    save_policy(tmp_path / "p.npz", *small_player("bc"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert f"exporting needs the package {package}: pip install 'ssorl[export]'" in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
 
 
 # The translation's rules, each against JAX -----------------------------------------------------------------
