@@ -94,9 +94,13 @@ class DT:
 
     def draws(self, n_obs: int, n_act: int) -> dict[str, Any]:
         """What `init` draws."""
-        head = linear_draws(self.width, n_act, self.width**-0.5)
-        body = gpt_draws(n_obs, n_act, self.width, self.layers, self.max_time)
-        return {"body": body, "mean": head, "log_std": head}
+        std = self.width**-0.5
+        return {
+            "body": gpt_draws(n_obs, n_act, self.width, self.layers, self.max_time),
+            "mean": linear_draws(self.width, n_act, std),
+            # Alike for all states at first: a deviation near its lower bound makes an nll of thousands.
+            "log_std": linear_draws(self.width, n_act, 0.3 * std),
+        }
 
     def init(self, key: jax.Array, n_obs: int, n_act: int) -> State:
         """Fresh weights."""
@@ -179,7 +183,10 @@ class Memory(NamedTuple):
 
 
 def optimiser(config: DT) -> optax.GradientTransformation:
-    """LAMB behind a clipped gradient, with linear warm-up."""
+    """LAMB behind a clipped gradient, with linear warm-up.
+
+    LAMB moves a layer in proportion to its norm, so that biases that start at 0 stay near it.
+    """
     return optax.chain(
         optax.clip_by_global_norm(config.clip),
         optax.lamb(
