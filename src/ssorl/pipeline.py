@@ -204,7 +204,8 @@ def estimate(
     values = []
     for job, one in players.items():
         cell = next(c for c in tasks if plan.job(job.variant, c) == job)
-        data = tasks[cell].whole or (filled[cell].eps if cell in filled else tasks[cell].data)
+        known, whole = filled[cell].eps if cell in filled else tasks[cell].data, tasks[cell].whole
+        data = known if whole is None else whole
         progress = partial(watch.progress, "evaluating")
         values.append(fqe(one, data, FQE_UPDATES, job.seed, progress=progress).values)
     nothing = np.zeros((len(values), 0))  # no steps were made, and the start states are the data's own

@@ -18,11 +18,11 @@ from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split
 from ssorl.errors import DataError, SsorlError
 from ssorl.idm.fill import resolve
-from ssorl.idm.label import Labeller
+from ssorl.idm.label import Labeller, check_fit
 from ssorl.idm.model import IdmConfig
 
 VARIANTS = ("baseline", "ss", "oracle")
-LOOKS = {"quick": 5, "paper": 20}  # times that a training is looked at, by preset
+LOOKS = {"quick": 5, "paper": 10}  # times that a training is looked at, by preset
 
 
 class Cell(NamedTuple):
@@ -124,6 +124,10 @@ def make_plan(
         )
     elif qualities != (None,):
         raise SsorlError("--quality means nothing in the decoupled setup, which is drawn by thirds; leave it out")
+    if not eps.labelled.any():
+        raise DataError(
+            f"{eps.meta.source}: no step has an action, so nothing can be learnt; add trajectories with --labelled"
+        )
     where = _environment(env, eps, notes)
     player = _agent(agent, preset, settings or {}, where, eps)
     plan = Plan(
@@ -143,7 +147,11 @@ def make_plan(
     )
     _check(plan)
     for cell in plan.cells:  # whatever cannot be drawn is said now
-        draw(plan, eps, cell)
+        drawn = draw(plan, eps, cell)
+        if drawn is not None and not len(drawn.unlabelled):
+            raise DataError("the split keeps every action, so there is nothing to label; lower --fraction")
+    if isinstance(plan.idm, Labeller):
+        check_fit(plan.idm, eps)
     if where is None:
         notes.append("there is no environment to play in: policies are judged by fitted-Q evaluation, an estimate")
     return replace(plan, notes=tuple(notes))

@@ -101,12 +101,10 @@ class Folder(Keep):
     @contextmanager
     def open(cls, path: Path, plan: Plan, config: dict, command: str, eps: Episodes) -> Iterator[Folder]:
         """Take the folder for this process: a new one, or one that the same configuration made."""
+        _check_foreign(path)  # before anything is written there
         with _lock(path):
-            for stale in path.rglob(".tmp-*"):  # of a process that was killed; the lock is ours now
-                shutil.rmtree(stale, ignore_errors=True)
             record = _json(path / "config.json")
             if record is None:
-                _check_foreign(path)
                 _check_space(path, plan, eps)
                 record = {"config": _plain(config), "command": command, "started": _now(), **about.everything()}
                 write_text(path / "config.json", json.dumps(record, indent=1))
@@ -114,6 +112,8 @@ class Folder(Keep):
                 raise SsorlError(
                     f"{path}: holds another run ({difference}); choose another --out, or remove that folder first"
                 )
+            for stale in path.rglob(".tmp-*"):  # of a process that was killed; the folder is ours now
+                shutil.rmtree(stale, ignore_errors=True)
             yield cls(path, plan, record)
 
     def home(self, quality: float | None) -> Path:
@@ -295,8 +295,9 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _check_foreign(path: Path) -> None:
-    """Refuse a folder full of something else; what a killed beginning leaves has a dot before its name."""
-    if any(not name.startswith(".") for name in os.listdir(path)):
+    """Refuse a folder with something else in it than a run or what a killed beginning leaves."""
+    there = os.listdir(path) if path.is_dir() else []
+    if "config.json" not in there and any(n != ".lock" and not n.startswith(".tmp-config.json-") for n in there):
         raise SsorlError(f"{path}: is a folder but no run's, so nothing is written there; choose another --out")
 
 

@@ -241,6 +241,8 @@ def test_a_plan_as_plain_values(plan):
 def test_data_with_gaps_has_no_oracle(eps):
     plan = make_plan(hide(eps, slice(100, None)), settings=SMALL)
     assert plan.variants == ("baseline", "ss") and plan.setup is None and "no oracle" in plan.notes[0]
+    with pytest.raises(SsorlError, match="no step has an action"):
+        make_plan(hide(eps, slice(None)))
     with pytest.raises(SsorlError, match="asks for the oracle"):
         make_plan(hide(eps, slice(100, None)), variants=("ss", "oracle"))
 
@@ -286,6 +288,7 @@ MISTAKES = {
     "other robot": ({"env": "hopper"}, "--env hopper: has states of 11"),
     "wide": ({"setup": "wide"}, "hides no action"),
     "decoupled": ({"setup": "decoupled", "quality": 50}, "drawn by thirds"),
+    "all kept": ({"fraction": 1.0, "quality": 100}, "keeps every action"),
     "foreign": ({"labelled_fraction": 0.3}, "coupled setup has no labelled_fraction"),
 }
 

@@ -68,7 +68,8 @@ class RunTeller(Watch):
             if cell.seed == plan.seeds[0]:
                 share, returns = task.data.labelled_share, task.data.returns
                 kept, rest = share > 0, share == 0
-                means = f"mean return {returns[kept].mean():,.0f}, the others {returns[rest].mean():,.0f}"
+                means = f"mean return {returns[kept].mean():,.0f}"
+                means += f", the others {returns[rest].mean():,.0f}" if rest.any() else ""
                 from_ = "" if cell.quality is None else f" from the bottom {cell.quality:g} %"
                 self.say("split", f"{kept.sum():,} of {len(share):,} trajectories keep their actions{from_}; {means}")
 
