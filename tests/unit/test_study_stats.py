@@ -1,0 +1,127 @@
+"""Statistics of many runs: worked by hand, and against numbers that rliable found."""
+
+import time
+
+import numpy as np
+import pytest
+
+from ssorl.errors import SsorlError
+from ssorl.study import stats
+
+# What rliable 1.2.0 says of the scores below, by benchmarks/against_rliable.py: estimate, and 95 % interval of 50,000
+# resamples (2,000 for the probability of improvement) after np.random.seed(0).
+RLIABLE = {
+    "iqm": (60.54381250000001, 57.031121875000004, 64.52801718750001),
+    "mean": (62.38603333333333, 59.553286666666665, 65.22279999999999),
+    "median": (59.3073, 54.6981, 64.71663),
+    "improvement": (0.6866666666666666, 0.5466666666666667, 0.82),
+}
+
+
+def scores(phase, n_tasks=6, n_seeds=5):
+    """As in benchmarks/against_rliable.py, without a random generator."""
+    task, seed = np.meshgrid(np.arange(n_tasks), np.arange(n_seeds), indexing="ij")
+    return np.round(40 + 9 * task + 12 * np.sin(7.3 * task + 2.9 * seed**1.5 + phase), 3)
+
+
+def point(statistic, *groups):
+    return float(statistic(*([np.asarray(s, float)[None] for s in group] for group in groups))[0])
+
+
+def test_the_interquartile_mean_by_hand():
+    # Eight numbers: two fall off at each end, (3 + 4 + 5 + 6) / 4.
+    assert point(stats.iqm, [[1, 2, 3, 4], [5, 6, 7, 800]]) == 4.5
+    # Five: a quarter of five is one, (2 + 3 + 10) / 3; three: none falls off.
+    assert point(stats.iqm, [[1, 2, 3, 10, 99]]) == 5
+    assert point(stats.iqm, [[0, 1, 5]]) == 2
+    # Episodes count one by one: [2 seeds, 2 episodes] is four numbers, one off at each end.
+    assert point(stats.iqm, [[[0, 1], [2, 100]]]) == 1.5
+
+
+def test_means_and_medians_weigh_tasks_not_seeds():
+    strata = [[0, 0, 0, 0], [6], [30, 60]]  # means 0, 6, 45
+    assert point(stats.mean, strata) == 17
+    assert point(stats.median, strata) == 6
+
+
+def test_relative_gaps_by_hand():
+    oracle, agent = [[90, 110], [50]], [[80, 60], [50, 60]]  # gaps 30 % and -10 %
+    assert point(stats.relative_gap, agent, oracle) == pytest.approx(0.10)
+    # Each seed's own: .2, .4, 0, -.2; the middle two.
+    assert point(stats.iqm_gap, agent, oracle) == pytest.approx(0.10)
+    assert point(stats.iqm_gap, [[80, 60, 100, -300]], [[100]]) == pytest.approx(0.30)  # .2 .4 0 4: the middle two
+
+
+def test_the_probability_of_improvement_by_hand():
+    # 3 beats 1 and 2, 2 beats 1 and ties: 3.5 of 4; then 0 of 2.
+    assert point(stats.improvement, [[3, 2], [0]], [[1, 2], [5, 6]]) == pytest.approx((3.5 / 4 + 0) / 2)
+
+
+def test_a_difference_is_of_independent_draws():
+    found = stats.estimate(stats.difference(stats.mean), [[0, 1]], [[0, 1]], replications=4000)
+    # Means of two draws of {0, 1} are 0, 1/2, 1 with 1, 2, 1 of 4; the two groups differ by 1 in 1 of 16 draws.
+    assert found == (0, -1, 1)
+    draws = stats.resamples(stats.difference(stats.mean), [[np.array([0.0, 1])], [np.array([0.0, 1])]], 40_000, 0)
+    assert np.mean(draws == 1) == pytest.approx(1 / 16, abs=0.005)  # four deviations
+
+
+def test_seeds_are_drawn_within_their_stratum_and_with_all_their_episodes():
+    seen = []
+
+    def statistic(strata):
+        seen.append(strata)
+        return strata[0].reshape(len(strata[0]), -1).mean(1)
+
+    groups = [[np.array([[1.0, 2], [3, 4]]), np.array([7.0, 8, 9])]]
+    draws = stats.resamples(statistic, groups, 500, 3)
+    (pair, single), *_ = seen
+    assert pair.shape == (500, 2, 2) and single.shape == (500, 3)
+    assert set(map(tuple, pair.reshape(-1, 2))) == {(1, 2), (3, 4)} and set(single.ravel()) == {7, 8, 9}
+    assert len(draws) == 500
+    assert np.mean(draws == 2.5) == pytest.approx(1 / 2, abs=0.1)  # one of each seed
+
+
+def test_the_interval_of_the_mean_is_the_known_one():
+    values = np.sin(np.arange(40.0))  # so many that the mean is nearly normal
+    found = stats.estimate(stats.mean, [values])
+    deviation = values.std() / np.sqrt(40)
+    assert found.value == pytest.approx(values.mean())
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * deviation, rel=0.03)
+    wider = stats.estimate(stats.mean, [values], level=0.99)
+    assert (wider.high - wider.low) / 2 == pytest.approx(2.576 * deviation, rel=0.03)
+
+
+def test_the_same_seed_gives_the_same_interval_whatever_the_memory(monkeypatch):
+    group = list(scores(0.0))
+    first = stats.estimate(stats.iqm, group, replications=2000, seed=4)
+    assert first == stats.estimate(stats.iqm, group, replications=2000, seed=4)
+    assert first != stats.estimate(stats.iqm, group, replications=2000, seed=5)
+    monkeypatch.setattr(stats, "BLOCK", 1)  # one resample at a time: other draws, but as many
+    assert len(stats.resamples(stats.iqm, [group], 7, 0)) == 7
+
+
+@pytest.mark.parametrize("name", RLIABLE)
+def test_it_agrees_with_rliable(name):
+    groups = [list(scores(0.0))] + ([list(scores(1.0) - 6)] if name == "improvement" else [])
+    found, (value, low, high) = stats.estimate(getattr(stats, name), *groups), RLIABLE[name]
+    assert found.value == pytest.approx(value, rel=1e-12)
+    assert found.low == pytest.approx(low, abs=0.05 * (high - low))
+    assert found.high == pytest.approx(high, abs=0.05 * (high - low))
+
+
+def test_fifty_thousand_replications_take_under_two_seconds():
+    returns = np.random.default_rng(0).normal(50, 20, (6, 5, 30))
+    started = time.process_time()  # of this process alone: the machine may be busy
+    stats.estimate(stats.iqm, list(returns))
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("group", [[], [[]], [[1.0], []], [[1.0, np.nan]], [[np.inf]]])
+def test_what_is_no_score_is_refused(group):
+    with pytest.raises(SsorlError):
+        stats.estimate(stats.mean, group)
+
+
+def test_the_fewest_seeds():
+    assert stats.fewest([[1, 2, 3], [1]], [[1, 2]]) == 1
+    assert stats.fewest() == 0
