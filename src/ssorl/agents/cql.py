@@ -40,7 +40,7 @@ class CQL:
     updates: int = 200_000  # in a whole training
     half: bool | None = None  # hidden layers in bfloat16; None: on a GPU
 
-    # quick: to take about two minutes on two idle cores. The critics cost (1 + 3 n_actions) batch hidden^2 an update, so
+    # quick: meant for two minutes on two idle cores. The critics cost (1 + 3 n_actions) batch hidden^2 an update, so
     # 3 actions of each kind and narrower layers make it some 20 times cheaper than 10 and 3x256 are at this batch.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
