@@ -65,14 +65,14 @@ def test_joint_learns_from_trajectories_without_actions(turning):
     """Four trajectories have actions; from all it learns where the states go, and from these what to do."""
     act = turning.act.copy()
     act[48:] = np.nan
-    agent = make("dt-joint", "quick", **TINY, lr=5e-3, lambda_s=1.0, lambda_r=1.0, updates=600)
+    agent = make("dt-joint", "quick", **TINY, lr=5e-3, lambda_s=1.0, lambda_r=1.0, updates=1200)
     curve = train(agent, Run(turning.with_actions(act)), every=200).curve
-    assert curve["obs_loss"][-1] < 0.3  # 2 for the mean, 0.9 for a state that stays
-    assert curve["rew_loss"][-1] < 0.1  # 0.5 for the mean
-    assert curve["nll"][-1] < curve["nll"][0] - 0.5
+    assert curve["obs_loss"][-1] < 0.1  # 2 for the mean, 0.9 for a state that stays
+    assert curve["rew_loss"][-1] < 0.05  # 0.5 for the mean
+    assert curve["nll"][-1] < curve["nll"][0] - 1
 
     nothing = train(agent, Run(turning.with_actions(np.full_like(act, np.nan))), every=200).curve
-    assert nothing["obs_loss"][-1] < 0.3
+    assert nothing["obs_loss"][-1] < 0.1
     assert (nothing["nll"] == 0).all() and (nothing["entropy"] == 0).all()
     np.testing.assert_allclose(nothing["temperature"], 0.1, rtol=1e-4)  # no entropy to hold to a bound
 
