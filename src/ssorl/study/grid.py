@@ -1,0 +1,316 @@
+"""What a study is: settings in common, axes that vary, and the cell that each point of the grid comes down to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+from ssorl.errors import SsorlError
+from ssorl.study.scales import SCALES, Scale
+
+Pairs = tuple[tuple[str, Any], ...]  # a dict that can be hashed, sorted by name
+Axis = Sequence[Any] | Mapping[str, Mapping[str, Any]]  # values of the setting it names; or labels, each with settings
+
+RECIPES = {  # the settings of each way to hide actions, with what the paper mostly uses
+    "coupled": {"fraction": 0.1, "quality": 50},
+    "decoupled": {
+        "labelled": "low",
+        "labelled_fraction": 0.1,
+        "unlabelled": "high",
+        "unlabelled_fraction": 0.1,
+    },
+}
+IDM_SETTINGS = ("past", "future", "members")  # of the inverse dynamics model, so common that they have a name here
+DEFAULTS: dict[str, Any] = {
+    "kind": "return",
+    "dataset": None,
+    "size": None,  # of a sim/ dataset; None: the scale's
+    "setup": "coupled",  # None: the data as it is
+    **{name: None for recipe in RECIPES.values() for name in recipe},
+    "agent": "td3bc",
+    "preset": "paper",
+    "settings": {},  # of the agent, over those of the preset and of the scale
+    "variant": "ss",
+    "idm": "paper",
+    "idm_settings": {},
+    **dict.fromkeys(IDM_SETTINGS),
+    "rounds": 0,
+    "certain": None,
+    "env": None,
+    "seed": 0,
+    "episodes": None,  # None: the scale's, as for the next three
+    "policy": None,
+    "looks": None,
+    "seeds": None,
+}
+SHOWN = ("dataset", "agent", "variant", *(name for recipe in RECIPES.values() for name in recipe), "idm", "seed")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What defines one result, and nothing that it does not depend on. Made by `resolve`; its hash is its folder."""
+
+    kind: Literal["return", "idm", "data"]  # what a policy earns; how good a model's labels are; trajectories' returns
+    dataset: str  # with its size
+    setup: str | None = None  # how actions are hidden; None: none is
+    recipe: Pairs = ()  # its parameters, without the seed
+    agent: str | None = None
+    settings: Pairs = ()  # of the agent, those that differ from its defaults
+    variant: str | None = None  # baseline, ss or oracle
+    idm: Pairs | None = None  # settings of the inverse dynamics model that differ from the paper's; None: none is used
+    rounds: int = 0  # of self-training
+    certain: float | None = None  # share of the proxies to learn from, the surest first; None: all
+    env: str | None = None  # where policies are played; None: where the data says
+    seed: int = 0  # of the split, the model, the agent
+    episodes: int = 0  # that the policy plays
+    policy: str | None = None  # whose mean is the score: the last weights or their average over training
+    looks: int = 0  # points of the learning curve
+
+    @cached_property
+    def hash(self) -> str:
+        """Its name in a store."""
+        return digest(self.as_json())
+
+    @cached_property
+    def idm_hash(self) -> str | None:
+        """The name of its inverse dynamics model, which cells with other agents share."""
+        if self.idm is None:
+            return None
+        names = ("dataset", "setup", "recipe", "idm", "rounds", "seed")
+        return digest({name: value for name, value in self.as_json().items() if name in names})
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        told = asdict(self)
+        return told | {name: None if told[name] is None else dict(told[name]) for name in ("recipe", "settings", "idm")}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Cell:
+        """Read what `as_json` gave."""
+        odd = set(told) ^ {f.name for f in fields(cls)}
+        if odd:
+            raise SsorlError(f"a cell of another version: {', '.join(sorted(odd))}")
+        return cls(**{k: pairs(v) if isinstance(v, Mapping) else v for k, v in told.items()})
+
+
+class Point(NamedTuple):
+    """One place in a study's grid. Several may come down to one cell: an oracle is the same at every quality."""
+
+    cell: Cell
+    at: dict[str, Any]  # coordinates: dataset, agent, variant, quality, …, seed, and the label on each axis
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The product of some axes over settings in common."""
+
+    base: Mapping[str, Any]
+    axes: Mapping[str, Axis] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Each point's settings and its labels."""
+        names = list(self.axes)
+        for chosen in product(*(_values(name, axis) for name, axis in self.axes.items())):
+            asked = dict(self.base)
+            for _, changes in chosen:
+                asked = _merge(asked, changes)
+            yield asked, dict(zip(names, (label for label, _ in chosen), strict=True))
+
+
+@dataclass(frozen=True)
+class Study:
+    """A figure or table: which results, and how they are shown."""
+
+    name: str
+    title: str
+    grids: tuple[Grid, ...]
+    paper: str = ""  # which figure or table of the paper it is
+    figure: str = "by-quality"  # or gap, iqm, mse-by-quality, density, table, claims
+    also: tuple[str, ...] = ()  # further figures of the same results, such as curves
+    by: str = "variant"  # the coordinate whose values are compared
+    panels: tuple[str, ...] = ("dataset", "agent")  # coordinates that have a panel for each value
+    scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings that differ at a scale
+    parts: tuple[Study, ...] = ()  # studies whose results it needs; their points have `study` among the coordinates
+
+    def points(
+        self, scale: str | Scale, seeds: int | None = None, only: Mapping[str, Iterable[Any]] | None = None
+    ) -> list[Point]:
+        """The whole grid at a scale, or the part whose coordinates have one of the values asked for."""
+        scale = find_scale(scale)
+        found = [Point(c, {"study": part.name, **at}) for part in self.parts for c, at in part.points(scale, seeds)]
+        for grid in self.grids:
+            for asked, labels in grid:
+                asked = _merge(asked, self.scales.get(scale.name, {}))
+                n = asked.get("seeds") or seeds or scale.seeds
+                for seed in [asked["seed"]] if "seed" in asked else range(n):
+                    found.append(_point({**asked, "seed": seed}, labels, scale))
+        known = {name for point in found for name in point.at}
+        for name, values in (only or {}).items():
+            if name not in known:
+                raise SsorlError(f"--only {name}: {self.name} has no such axis; it has {', '.join(sorted(known))}")
+            wanted = {_text(v) for v in values}
+            found = [point for point in found if _text(point.at.get(name)) in wanted]
+        if not found:
+            raise SsorlError(f"nothing of {self.name} is left after --only; see `ssorl study show {self.name}`")
+        return found
+
+    def cells(self, scale: str | Scale, seeds: int | None = None) -> list[Cell]:
+        """Each cell once."""
+        return list(dict.fromkeys(point.cell for point in self.points(scale, seeds)))
+
+
+def find_scale(name: str | Scale) -> Scale:
+    """The scale of that name."""
+    if isinstance(name, Scale):
+        return name
+    if name not in SCALES:
+        raise SsorlError(f"--scale {name}: is none; choose {', '.join(SCALES)}")
+    return SCALES[name]
+
+
+def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
+    """The cell that some settings come down to at a scale: defaults filled in, what has no effect left out."""
+    odd = [name for name in asked if name not in DEFAULTS]
+    if odd:
+        raise SsorlError(f"a study has no setting {odd[0]!r}; there are {', '.join(DEFAULTS)}")
+    want = {**DEFAULTS, **asked}
+    kind, variant, setup = want["kind"], want["variant"], want["setup"]
+    for name, value, known in (
+        ("kind", kind, ("return", "idm", "data")),
+        ("setup", setup, (*RECIPES, None)),
+        ("variant", variant, ("baseline", "ss", "oracle")),
+        ("policy", want["policy"], ("last", "average", None)),
+    ):
+        if value not in known:
+            raise SsorlError(f"{name} is {value!r}; choose among {', '.join(map(str, known))}")
+    if not want["dataset"]:
+        raise SsorlError("a study names its dataset: base or an axis needs `dataset`")
+    foreign = [n for how, r in RECIPES.items() if how != setup for n in r if want[n] is not None]
+    if foreign:
+        raise SsorlError(f"{foreign[0]} means nothing in the {setup} setup; leave it out or name another `setup`")
+    learns = kind == "return"
+    whole = setup is None or (learns and variant == "oracle" and setup == "coupled")  # all trajectories, all actions
+    agent, settings, labels = _agent(want, scale) if learns else (None, (), kind == "idm")
+    labels = labels and (kind == "idm" or variant == "ss") and setup is not None
+    return Cell(
+        kind=kind,
+        dataset=_dataset(want, scale),
+        setup=None if whole else setup,
+        recipe=() if whole or setup is None else _recipe(setup, want),
+        agent=agent,
+        settings=settings,
+        variant=variant if learns else None,
+        idm=_idm(want, scale) if labels else None,
+        rounds=want["rounds"] if labels else 0,
+        certain=_plain(want["certain"]) if labels and learns else None,
+        env=want["env"] if learns else None,
+        seed=0 if kind == "data" and whole else want["seed"],
+        episodes=(want["episodes"] or scale.episodes) if learns else 0,
+        policy=(want["policy"] or scale.policy) if learns else None,
+        looks=(want["looks"] or scale.looks) if learns else 0,
+    )
+
+
+def pairs(settings: Mapping[str, Any]) -> Pairs:
+    """A dict as a value: sorted, lists as tuples, 10.0 as 10."""
+    return tuple((name, _plain(settings[name])) for name in sorted(settings))
+
+
+def digest(value: Any) -> str:
+    """The first 16 digits of the SHA-256 of its JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# From settings to a cell -----------------------------------------------------------------------------------
+
+
+def _point(asked: dict[str, Any], labels: dict[str, Any], scale: Scale) -> Point:
+    cell = resolve(asked, scale)
+    want = {**DEFAULTS, **asked}
+    recipe = {k: v if want[k] is None else want[k] for k, v in RECIPES.get(want["setup"] or "", {}).items()}
+    without = () if cell.kind == "return" else ("agent", "variant")
+    without = without if cell.idm is not None else (*without, "idm")
+    at = {name: recipe.get(name, want[name]) for name in SHOWN if name not in without}
+    at |= {"dataset": str(want["dataset"]).removeprefix("sim/"), "seed": asked["seed"]}
+    at = {name: _plain(value) for name, value in at.items() if value is not None}
+    return Point(cell, at | {name: label for name, label in labels.items() if name != "dataset"})
+
+
+def _values(name: str, axis: Axis) -> list[tuple[Any, Mapping[str, Any]]]:
+    """Labels with their settings."""
+    if isinstance(axis, Mapping):
+        return list(axis.items())
+    if isinstance(axis, str) or not isinstance(axis, Sequence):
+        raise SsorlError(f"the axis {name} is {axis!r}; give a list of values, or labels with settings each")
+    return [(_plain(value), {name: value}) for value in axis]
+
+
+def _merge(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
+    """The second over the first; settings of agent and model join."""
+    both = {k: {**one[k], **two[k]} for k in ("settings", "idm_settings") if k in one and k in two}
+    return {**one, **two, **both}
+
+
+def _agent(want: dict[str, Any], scale: Scale) -> tuple[str, Pairs, bool]:
+    """The agent's name, its settings other than the defaults, and whether it needs proxy actions."""
+    from ssorl.agents import AGENTS, make
+
+    name, preset = want["agent"], want["preset"]
+    at_scale = scale.agents.get(name, {})
+    if name in AGENTS and scale.agents and name not in scale.agents:
+        preset = "quick" if preset == "paper" else preset
+    try:
+        agent: Any = make(name, preset, **{**at_scale, **{k: _plain(v) for k, v in want["settings"].items()}})
+    except TypeError as err:
+        known = ", ".join(f.name for f in fields(AGENTS[name]))  # type: ignore[arg-type]
+        odd = [k for k in want["settings"] if k not in known.split(", ")]
+        raise SsorlError(f"{name} has no setting {', '.join(odd) or err}; it has {known}") from err
+    return name, _changes(agent), agent.view.needs_actions
+
+
+def _idm(want: dict[str, Any], scale: Scale) -> Pairs:
+    from dataclasses import replace
+
+    from ssorl.idm import IDMS
+
+    if want["idm"] not in IDMS:
+        raise SsorlError(f"idm is {want['idm']!r}; choose among {', '.join(IDMS)}")
+    short = {name: want[name] for name in IDM_SETTINGS if want[name] is not None}
+    changes = {**scale.idm, **want["idm_settings"], **short}
+    try:
+        return _changes(replace(IDMS[want["idm"]], **{k: _plain(v) for k, v in changes.items()}))
+    except TypeError as err:
+        known = ", ".join(f.name for f in fields(IDMS["paper"]))
+        raise SsorlError(f"an inverse dynamics model has other settings ({err}); there are {known}") from err
+
+
+def _changes(config: Any) -> Pairs:
+    """What differs from the class's own defaults."""
+    return pairs({f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default})
+
+
+def _dataset(want: dict[str, Any], scale: Scale) -> str:
+    name = str(want["dataset"])
+    size = want["size"] or scale.size
+    return f"{name}:{size}" if name.startswith("sim/") and ":" not in name and size else name
+
+
+def _recipe(setup: str, want: dict[str, Any]) -> Pairs:
+    return pairs({name: default if want[name] is None else want[name] for name, default in RECIPES[setup].items()})
+
+
+def _plain(value: Any) -> Any:
+    """One spelling of equal values."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return tuple(_plain(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,239 @@
+"""Every figure and table of the paper (arXiv 2210.06518), each a study of a few lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ssorl.study.grid import Axis, Grid, Study
+
+QUALITIES = (10, 30, 50, 70, 90, 100)
+AGENTS = ("dt", "cql", "td3bc")
+VARIANTS = ("baseline", "ss", "oracle")
+THIRDS = ("low", "med", "high")
+SIZES = (0.1, 0.25, 0.5)
+LAMBDAS = (1.0, 0.1, 0.01, 0.001)
+LEVELS = ("medium-expert", "medium", "medium-replay")
+GYM = tuple(f"{env}-{level}" for level in LEVELS for env in ("hopper", "walker2d", "halfcheetah"))
+MAZES = tuple(f"maze2d-{maze}-dense" for maze in ("open", "umaze", "medium", "large"))
+WIDE = "walker2d-wide"
+
+SELF_TRAINING = {"ours": {}} | {
+    f"m = {m}, N = {n}": {"idm_settings": {"members": m}, "rounds": n} for m in (2, 3) for n in (3, 5)
+}
+ARCHITECTURES = {f"k = {k}": {"past": k} for k in (0, 1, 2)} | {
+    f"k = {k}, symmetric": {"past": k, "future": k}
+    for k in (0, 1, 2)  # with k = 0 there is no difference
+}
+# Of a smoke test's 25 trajectories 1 % would be none.
+MORE = {"smoke": {"size": "100000"}}
+
+
+def main(*datasets: str, agents: tuple[str, ...] = AGENTS, **base: Any) -> tuple[Grid, ...]:
+    """The paper's main experiment: return against the quality of the labelled data, between baseline and oracle."""
+    axes: dict[str, Axis] = {"agent": agents, "quality": QUALITIES, "variant": VARIANTS}
+    return (Grid(base, {"dataset": sim(*datasets), **axes}),)
+
+
+def sim(*names: str) -> list[str]:
+    """As datasets are called."""
+    return [f"sim/{name}" for name in names]
+
+
+def ss(*datasets: str, agents: tuple[str, ...] = ("cql", "dt"), **axes: Axis) -> tuple[Grid, ...]:
+    """SS agents alone, at every quality."""
+    return (Grid({}, {"dataset": sim(*datasets), "agent": agents, "quality": QUALITIES, **axes}),)
+
+
+def thirds(*datasets: str, labelled: tuple[float, ...] = (0.1,), unlabelled: tuple[float, ...] = (0.1,)):
+    """SS agents on the nine pairs of labelled and unlabelled thirds, at some sizes of both."""
+    axes: dict[str, Axis] = {"dataset": sim(*datasets), "agent": ("cql", "dt")}
+    axes |= {"labelled": THIRDS, "unlabelled": THIRDS}
+    axes |= {"labelled_fraction": labelled, "unlabelled_fraction": unlabelled}
+    return (Grid({"setup": "decoupled"}, axes),)
+
+
+HOPPER_ME, WALKER_ME = "hopper-medium-expert", "walker2d-medium-expert"
+LOW = [Grid({}, main(WALKER_ME)[0].axes | {"fraction": (0.01, 0.03, 0.05, 0.08)})]
+
+_ALL = [
+    Study(
+        "example-density",
+        "Labelled and unlabelled trajectories differ in return",
+        (Grid({"kind": "data", "dataset": f"sim/{HOPPER_ME}", "quality": 50, "seeds": 1}),),
+        "Figure 1: densities of the returns",
+        figure="density",
+        panels=("dataset",),
+    ),
+    Study("main-medium-expert", "Return against q, medium-expert", main(HOPPER_ME, WALKER_ME), "Figure 3"),
+    Study("gap-medium-expert", "Relative gap to the oracle", main(HOPPER_ME, WALKER_ME), "Figure 4", figure="gap"),
+    Study(
+        "gap-one-percent",
+        "Relative gap with 1 % labelled",
+        main(WALKER_ME, fraction=0.01),
+        "Figure 5",
+        figure="gap",
+        scales=MORE,
+    ),
+    Study(
+        "low-label",
+        "1, 3, 5 and 8 % labelled",
+        tuple(LOW),
+        "Appendix: low percentages of labelled data, returns and gaps",
+        also=("gap",),
+        panels=("fraction", "agent"),
+        scales=MORE,
+    ),
+    Study(
+        "dt-joint",
+        "DT-Joint, which needs no proxy actions, against SS",
+        (
+            *main(HOPPER_ME, agents=("dt",)),
+            *ss(HOPPER_ME, agents=("dt-joint",)),
+            *ss(HOPPER_ME, agents=("cql", "td3bc")),
+        ),
+        "Figure: DT-Joint",
+        panels=("dataset",),
+        by="agent",
+    ),
+    Study(
+        "dt-joint-lambda",
+        "DT-Joint by the weights of its two predictions",
+        ss(
+            HOPPER_ME,
+            agents=("dt-joint",),
+            lambda_s={x: {"settings": {"lambda_s": x}} for x in LAMBDAS},
+            lambda_r={x: {"settings": {"lambda_r": x}} for x in LAMBDAS},
+        ),
+        "Appendix: IQM over 16 pairs of weights",
+        figure="iqm",
+        by="lambda_r",
+        panels=("lambda_s",),
+    ),
+    Study(
+        "self-training",
+        "One round against self-training of the inverse dynamics model",
+        ss(WALKER_ME, idm=SELF_TRAINING),
+        "Figures: IQM over all q, and over q ≤ 50",
+        figure="iqm",
+        by="idm",
+        panels=(),
+    ),
+    Study(
+        "self-training-mse",
+        "Action error of those models",
+        (Grid({"kind": "idm"}, {"dataset": sim(WALKER_ME), "quality": QUALITIES, "idm": SELF_TRAINING}),),
+        "Figure: action MSE by q",
+        figure="mse-by-quality",
+        by="idm",
+        panels=("dataset",),
+    ),
+    Study(
+        "idm-architecture",
+        "Windows of the inverse dynamics model",
+        ss(WALKER_ME, idm=ARCHITECTURES),
+        "Figure: IQM by k, symmetric and asymmetric",
+        figure="iqm",
+        by="idm",
+        panels=(),
+    ),
+    Study(
+        "labelled-quality",
+        "The third that the labelled trajectories come from",
+        thirds(HOPPER_ME, WALKER_ME),
+        "Figure: IQM by labelled third",
+        figure="iqm",
+        by="labelled",
+        panels=(),
+    ),
+    Study(
+        "unlabelled-quality",
+        "The third that the unlabelled trajectories come from",
+        thirds(HOPPER_ME, WALKER_ME),
+        "Figure: IQM by unlabelled third",
+        figure="iqm",
+        by="unlabelled",
+        panels=(),
+    ),
+    Study(
+        "labelled-size",
+        "How many trajectories are labelled",
+        thirds(WALKER_ME, labelled=SIZES),
+        "Figure: IQM by size, over all and by labelled third; appendix: learning curves",
+        figure="iqm",
+        also=("curves",),
+        by="labelled_fraction",
+        panels=("agent", "labelled"),
+    ),
+    Study(
+        "unlabelled-size",
+        "How many trajectories are unlabelled",
+        thirds(WALKER_ME, unlabelled=SIZES),
+        "Figure: IQM by size, over all and by labelled third; appendix: learning curves",
+        figure="iqm",
+        also=("curves",),
+        by="unlabelled_fraction",
+        panels=("agent", "labelled"),
+    ),
+    Study(
+        "gap-by-agent",
+        "Which agent minds missing actions least",
+        main(*(name for name in GYM if not name.startswith("halfcheetah"))),
+        "Figure: IQM of the relative gap",
+        figure="gap",
+        by="agent",
+        panels=(),
+    ),
+    Study(
+        "densities",
+        "Returns of the datasets",
+        (Grid({"kind": "data", "setup": None, "seeds": 1}, {"dataset": sim(*GYM, *MAZES, WIDE)}),),
+        "Appendix: densities of the normalised returns",
+        figure="density",
+        panels=("dataset",),
+    ),
+    Study("main-medium", "Return against q, medium", main("hopper-medium", "walker2d-medium"), "Appendix"),
+    Study(
+        "main-medium-replay",
+        "Return against q, medium-replay",
+        main("hopper-medium-replay", "walker2d-medium-replay"),
+        "Appendix",
+    ),
+    Study(
+        "main-halfcheetah",
+        "Return against q, halfcheetah",
+        main(*(name for name in GYM if name.startswith("halfcheetah"))),
+        "Appendix",
+    ),
+    Study(
+        "labelled-returns",
+        "Mean return of the labelled trajectories",
+        (Grid({"kind": "data"}, {"dataset": sim(*GYM), "quality": QUALITIES}),),
+        "Appendix: table",
+        figure="table",
+        by="quality",
+        panels=(),
+    ),
+    Study("wide-subsample", "Return against q, a wide spread of returns", main(WIDE), "Appendix"),
+    Study(
+        "maze2d",
+        "TD3+BC in the mazes",
+        main(*MAZES, agents=("td3bc",), preset="maze2d"),
+        "Appendix",
+        panels=("dataset",),
+    ),
+]
+
+STUDIES: dict[str, Study] = {study.name: study for study in _ALL}
+
+# What the twelve claims are judged by. The gaps are of the same cells as the returns.
+_NEEDED = ("main-medium-expert", "low-label", "dt-joint", "self-training", "self-training-mse", "idm-architecture")
+_NEEDED += ("labelled-quality", "labelled-size", "unlabelled-size", "gap-by-agent")
+_NEEDED += ("main-medium", "main-medium-replay", "main-halfcheetah", "wide-subsample", "maze2d")
+STUDIES["claims"] = Study(
+    "claims",
+    "The paper's claims, each confirmed, refuted or undecided",
+    (),
+    "What the text says of its figures",
+    figure="claims",
+    parts=tuple(STUDIES[name] for name in _NEEDED),
+)

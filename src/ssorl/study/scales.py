@@ -1,0 +1,61 @@
+"""How large a study is run: minutes on a CPU, an hour on a GPU, or as published. The design is the same at each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a scale changes. The agents and models keep their published settings but for what is named here."""
+
+    name: str
+    note: str  # for whoever reads the results
+    size: str  # of sim/ datasets: steps, or `full` for D4RL's
+    seeds: int
+    episodes: int  # a policy plays at the end
+    looks: int  # points of a learning curve
+    policy: str = "last"  # the weights that are scored; the paper's are the last, and every cell keeps both
+    agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # others have their preset `quick`
+    idm: Mapping[str, Any] = field(default_factory=dict)
+
+
+_SMALL_DT = {"layers": 1, "heads": 1, "width": 32, "context": 5, "max_time": 1024, "batch": 16, "updates": 100}
+_SMALL_DT |= {"lr": 3e-3, "warmup": 10, "temperature_lr": 1e-3}
+_LITE_DT = {"layers": 3, "width": 128, "batch": 64, "lr": 1e-3, "warmup": 1000, "updates": 30_000}
+
+SCALES: dict[str, Scale] = {
+    "smoke": Scale(
+        "smoke",
+        "a check that everything runs: a hundredth of the data, hardly any training, one seed; the numbers mean nothing",
+        size="20000",
+        seeds=1,
+        episodes=3,
+        looks=2,
+        agents={
+            "td3bc": {"hidden": (64, 64), "batch": 64, "updates": 200},
+            "cql": {"hidden": (64, 64), "n_actions": 2, "batch": 64, "updates": 200},
+            "dt": _SMALL_DT,
+            "dt-joint": _SMALL_DT,
+        },
+        idm={"hidden": (64, 64), "steps": 300, "batch": 128, "lr": 1e-3, "validate_every": 100},
+    ),
+    "lite": Scale(
+        "lite",
+        "the paper's design and data with a quarter of the updates, a smaller DT and smaller batches, three seeds",
+        size="full",
+        seeds=3,
+        episodes=30,
+        looks=10,
+        agents={
+            "td3bc": {"batch": 1024, "updates": 50_000},
+            "cql": {"batch": 512, "updates": 50_000},
+            "dt": _LITE_DT,
+            "dt-joint": _LITE_DT,
+        },
+        idm={"steps": 20_000, "lr": 3e-4},
+    ),
+    "paper": Scale("paper", "the published settings: five seeds, 200,000 updates", "full", 5, 30, 20),
+}
