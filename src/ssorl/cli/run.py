@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import dataclass, replace
@@ -107,8 +108,9 @@ class Run:
                 done = execute(eps, plan, self.out, teller, command, metrics)
         except KeyboardInterrupt:
             print("\nssorl: stopped; what is done is kept, and the same command goes on from there:", file=sys.stderr)
-            print(f"  {command}", file=sys.stderr)
-            sys.exit(130)
+            print(f"  {command}", file=sys.stderr, flush=True)
+            # Not sys.exit: a device may still compute, and taking Python down under it ends in a crash.
+            os._exit(130)
         if self.json:
             return print_json({"folder": str(done.folder), **done.told})
         return show_run(done.told, done.folder)
