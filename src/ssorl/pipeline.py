@@ -123,13 +123,19 @@ def fit(plan: Plan, some: list[tuple[Episodes, int]], watch: Watch) -> list[Labe
 
 
 def agents(plan: Plan, cell: Cell, task: Task, filled: Filled | None) -> dict[Job, Run]:
+    """The trainings of one split."""
+    runs = learners(task, filled, cell.seed, plan.certain)
+    return {plan.job(variant, cell): runs[variant] for variant in plan.variants}
+
+
+def learners(task: Task, filled: Filled | None, seed: int, certain: float | None = None) -> dict[str, Run]:
     """Who learns from what: the agents differ in their action table, their steps and their seed alone."""
     known = np.flatnonzero(task.data.labelled)
-    runs = {"baseline": Run(task.data, cell.seed, known)}
-    runs["ss"] = Run(surest(filled, plan.certain) if filled else task.data, cell.seed)
+    runs = {"baseline": Run(task.data, seed, known)}
+    runs["ss"] = Run(surest(filled, certain) if filled else task.data, seed)
     if task.whole is not None:
-        runs["oracle"] = Run(task.whole, cell.seed)
-    return {plan.job(variant, cell): runs[variant] for variant in plan.variants}
+        runs["oracle"] = Run(task.whole, seed)
+    return runs
 
 
 def surest(filled: Filled, share: float | None) -> Episodes:

@@ -14,7 +14,7 @@ from ssorl.errors import SsorlError
 from ssorl.study.scales import SCALES, Scale
 
 Pairs = tuple[tuple[str, Any], ...]  # a dict that can be hashed, sorted by name
-Axis = Sequence[Any] | Mapping[str, Mapping[str, Any]]  # values of the setting it names; or labels, each with settings
+Axis = Sequence[Any] | Mapping[Any, Mapping[str, Any]]  # values of the setting it names; or labels, each with settings
 
 RECIPES = {  # the settings of each way to hide actions, with what the paper mostly uses
     "coupled": {"fraction": 0.1, "quality": 50},
@@ -95,7 +95,8 @@ class Cell:
         odd = set(told) ^ {f.name for f in fields(cls)}
         if odd:
             raise SsorlError(f"a cell of another version: {', '.join(sorted(odd))}")
-        return cls(**{k: pairs(v) if isinstance(v, Mapping) else v for k, v in told.items()})
+        values: dict[str, Any] = {k: pairs(v) if isinstance(v, Mapping) else v for k, v in told.items()}
+        return cls(**values)
 
 
 class Point(NamedTuple):

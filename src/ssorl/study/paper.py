@@ -53,7 +53,7 @@ def thirds(*datasets: str, labelled: tuple[float, ...] = (0.1,), unlabelled: tup
 
 
 HOPPER_ME, WALKER_ME = "hopper-medium-expert", "walker2d-medium-expert"
-LOW = [Grid({}, main(WALKER_ME)[0].axes | {"fraction": (0.01, 0.03, 0.05, 0.08)})]
+LOW = (Grid({}, {**main(WALKER_ME)[0].axes, "fraction": (0.01, 0.03, 0.05, 0.08)}),)
 
 _ALL = [
     Study(
@@ -77,7 +77,7 @@ _ALL = [
     Study(
         "low-label",
         "1, 3, 5 and 8 % labelled",
-        tuple(LOW),
+        LOW,
         "Appendix: low percentages of labelled data, returns and gaps",
         also=("gap",),
         panels=("fraction", "agent"),

@@ -29,7 +29,7 @@ _LITE_DT = {"layers": 3, "width": 128, "batch": 64, "lr": 1e-3, "warmup": 1000, 
 SCALES: dict[str, Scale] = {
     "smoke": Scale(
         "smoke",
-        "a check that everything runs: a hundredth of the data, hardly any training, one seed; the numbers mean nothing",
+        "a check that all of it runs: a hundredth of the data, hardly any training, one seed; no evidence of anything",
         size="20000",
         seeds=1,
         episodes=3,

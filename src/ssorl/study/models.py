@@ -1,0 +1,86 @@
+"""Inverse dynamics models in a store: fitted once for a split, shared by every agent on it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ssorl.data.episodes import Episodes
+from ssorl.errors import SsorlError
+from ssorl.idm import files
+from ssorl.idm.fill import Filled, fill
+from ssorl.idm.label import filled, label
+from ssorl.idm.model import IdmConfig
+from ssorl.keep import Keep, Watch
+from ssorl.pipeline import Task
+from ssorl.pipeline import label as label_all
+from ssorl.plan import Plan
+from ssorl.store import write_text
+from ssorl.study.cells import holding
+from ssorl.study.grid import Cell
+
+
+class Kept(Keep):
+    """The models of a store, and where a batch keeps its checkpoints."""
+
+    def __init__(self, store: Path, work: Path | None = None) -> None:
+        self.store, self.work = store, work
+
+    def home(self, cell: Any) -> Path:
+        """Where a cell's model is."""
+        return self.store / "idms" / cell.idm_hash
+
+    def filled(self, cell: Any, data: Episodes) -> Filled | None:
+        """Label again with the model that was fitted; its report is as it was."""
+        try:
+            report = json.loads((self.home(cell) / "report.json").read_text())  # written last
+            ready = files.load(self.home(cell) / "model")
+        except (OSError, ValueError, SsorlError):
+            return None
+        labels = label(ready, data)
+        return Filled(filled(data, labels, ready), labels, ready, report)
+
+    def labels(self, cell: Any, done: Filled) -> None:
+        """Keep a model."""
+        files.save(done.ready, self.home(cell) / "model")
+        write_text(self.home(cell) / "report.json", json.dumps(done.report, indent=1, allow_nan=False))
+
+    def checkpoints(self, group: int) -> Path | None:
+        """Of the batch's trainings on one set of trajectories."""
+        return self.work and self.work / str(group)
+
+
+def proxies(plan: Plan, tasks: dict[Cell, Task], keep: Kept, watch: Watch) -> dict[Cell, Filled]:
+    """Every cell's task filled in, by a model that is there or by one fitted now; missing ones alike are one program.
+
+    Another process that needs one of them waits, and then finds it there.
+    """
+    first = {cell.idm_hash: cell for cell in tasks}
+    alike: dict[tuple, list[Cell]] = {}
+    for cell in first.values():
+        alike.setdefault((cell.idm, cell.rounds), []).append(cell)
+    found: dict[str | None, Filled] = {}
+    with holding(keep.home(cell) for cell in first.values()):
+        for (settings, rounds), cells in alike.items():
+            asked = replace(plan, idm=IdmConfig(**dict(settings)))
+            some = {cell: tasks[cell] for cell in cells}
+            done: dict[Any, Filled] = (
+                _self_trained(asked, rounds, some, keep, watch) if rounds else label_all(asked, some, keep, watch)  # type: ignore[arg-type]
+            )
+            found |= {cell.idm_hash: one for cell, one in done.items()}
+    return {cell: found[cell.idm_hash] for cell in tasks}
+
+
+def _self_trained(plan: Plan, rounds: int, tasks: dict[Cell, Task], keep: Kept, watch: Watch) -> dict[Any, Filled]:
+    out = {}
+    for cell, task in tasks.items():
+        done = keep.filled(cell, task.data)
+        if done is None:
+            known = None if task.whole is None else task.whole.act
+            assert isinstance(plan.idm, IdmConfig)
+            done = fill(task.data, plan.idm, cell.seed, rounds, truth=known, progress=watch.progress)
+            keep.labels(cell, done)
+        out[cell] = done
+    return out
