@@ -31,6 +31,7 @@ def _own_cache(tmp_path_factory):
 def test_all_of_the_papers_sets_are_there():
     wanted = {f"{e}-{level}" for e in ("hopper", "walker2d", "halfcheetah") for level in ("medium", "medium-replay")}
     wanted |= {f"{e}-{level}" for e in ("hopper", "walker2d", "halfcheetah") for level in ("medium-expert", "expert")}
+    wanted |= {"walker2d-wide"}
     wanted |= {f"maze2d-{m}-dense" for m in ("open", "umaze", "medium", "large")}
     assert set(datasets.names()) == wanted
 
@@ -42,6 +43,19 @@ def test_medium_expert_is_medium_and_expert():
     # Early and late policy differ: the expert half earns far more.
     n = len(load("sim/hopper-medium:2000"))
     assert both.normalised_returns()[n:].mean() > both.normalised_returns()[:n].mean() + 0.3
+
+
+def test_the_wide_subsample_has_the_returns_that_are_rare():
+    wide = load("sim/walker2d-wide:6000")
+    whole = concat([load("sim/walker2d-medium-replay:1392"), load("sim/walker2d-medium:4608")])  # 302 to 1,000
+    assert len(wide) == 50 and wide.meta.source == "sim/walker2d-wide:6000" and wide.labelled.all()
+    assert set(wide.returns) <= set(whole.returns)
+    assert wide.same(load("sim/walker2d-wide:6000"))
+    # Each trajectory has the weight 1/n_i² of its bin: of those alone in one of 40 bins hardly any is missing.
+    bins = np.histogram_bin_edges(whole.returns, 40)
+    place = np.clip(np.digitize(whole.returns, bins) - 1, 0, 39)
+    alone = whole.returns[np.bincount(place, minlength=40)[place] == 1]
+    assert len(alone) and np.isin(alone, wide.returns).mean() > 0.8
 
 
 def test_same_bytes_again_and_a_damaged_file_is_made_anew(capsys):

@@ -24,6 +24,8 @@ from ssorl.report.progress import Progress as Bar
 SEED = 2  # of a few tried, the one whose small sets' means lie nearest to the full ones'
 VERSION = 1  # raise it when the bytes that come out change
 SHARE = 10  # the default size is D4RL's divided by this
+DRAWS = 1000  # trajectories of the wide subsample at full size; fewer in proportion, but not below LEAST
+LEAST = 50
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ FULL: dict[str, dict[str, int]] = {
 def names() -> list[str]:
     """Every simulated dataset."""
     gym = [f"{env}-{level}" for env in ROSTERS for level in ("medium", "medium-replay", "medium-expert", "expert")]
-    return gym + [env for env in FULL if env.startswith("maze2d")]
+    return gym + ["walker2d-wide"] + [env for env in FULL if env.startswith("maze2d")]
 
 
 def load_id(name: str, wish: Wish = ANY) -> Episodes:
@@ -73,6 +75,8 @@ def load_id(name: str, wish: Wish = ANY) -> Episodes:
     if level == "medium-expert":
         halves = [load_id(f"{env}-{half}:{n}", wish) for half, n in _halves(env, size)]
         eps = concat(halves)
+    elif level == "wide":
+        eps = _wide(env, size, wish)
     else:
         eps = npz.load(_file(env, level, n_steps(env, level, size)), wish)
     return eps.with_meta(source=f"sim/{name}" + (f":{size}" if size else ""))
@@ -174,6 +178,20 @@ def _halves(env: str, size: str) -> list[tuple[str, str]]:
         return [("medium", size), ("expert", size)]
     half = str(max(1, n_steps(env, "medium", size) // 2))
     return [("medium", half), ("expert", half)]
+
+
+def _wide(env: str, size: str, wish: Wish) -> Episodes:
+    """The paper's subsample of medium-replay and medium together, `size` steps of them, in which rare returns are not.
+
+    One fixed draw: studies vary what they do with it, not the data.
+    """
+    from ssorl.data.split import apply, wide
+
+    full = {level: FULL[env][level] for level in ("medium-replay", "medium")}
+    share = n_steps(env, "medium", size) / (sum(full.values()) if size.isdecimal() else full["medium"])
+    parts = [load_id(f"{env}-{level}:{max(1, round(share * n))}", wish) for level, n in full.items()]
+    eps = concat(parts)
+    return apply(wide(eps, max(LEAST, round(share * DRAWS)), seed=0), eps)
 
 
 def _parts(name: str) -> tuple[str, str]:
