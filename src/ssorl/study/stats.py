@@ -56,16 +56,16 @@ def median(strata: Strata) -> np.ndarray:
 
 
 def relative_gap(agent: Strata, oracle: Strata) -> np.ndarray:
-    """(oracle - agent) / oracle, the mean over tasks of each one's."""
-    best = _means(oracle)
+    """(oracle - agent) / oracle, the mean over tasks of each one's; NaN where an oracle earns nothing."""
+    best = _best(oracle)
     return ((best - _means(agent)) / best).mean(1)
 
 
 def iqm_gap(agent: Strata, oracle: Strata) -> np.ndarray:
     """The interquartile mean of every seed's relative gap, each to the mean of its own task's oracles."""
-    best = _means(oracle)
+    best = _best(oracle)
     each = [1 - s.reshape(*s.shape[:2], -1).mean(2) / best[:, i, None] for i, s in enumerate(agent)]
-    return iqm(each)
+    return iqm(each) + 0 * best.sum(1)  # a gap that is no number must not fall off as an outlier
 
 
 def improvement(x: Strata, y: Strata) -> np.ndarray:
@@ -128,6 +128,12 @@ def _checked(group: Sequence[ArrayLike]) -> list[np.ndarray]:
     if not all(np.isfinite(s).all() for s in strata):
         raise SsorlError("a score is not a finite number; delete the cell that holds it and run the study again")
     return strata
+
+
+def _best(oracle: Strata) -> np.ndarray:
+    """The oracles' means; a gap relative to nothing, or to less, is no number."""
+    best = _means(oracle)
+    return np.where(best > 0, best, np.nan)
 
 
 def _means(strata: Strata) -> np.ndarray:

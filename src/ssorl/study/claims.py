@@ -1,0 +1,154 @@
+"""The paper's twelve claims, each judged by what a store holds.
+
+A claim stands on checks. A check is a statistic with its 95 % stratified bootstrap interval (stats.py) and the range
+in which the claim says that it lies: above 0 for "better", within a margin for "alike". The rule is one for all:
+
+- a check **holds** if its interval lies within the range, **fails** if the interval lies outside, and is open else;
+- a claim is **confirmed** if every check holds;
+- it is **refuted** if a check fails even with an interval widened for the number of checks (level 1 - 0.05 / n, after
+  Bonferroni), because of many checks some fail by chance; that all of them hold by chance needs no such care;
+- otherwise, and while a cell that it needs is missing or a task has fewer than three seeds, it is **undecided**.
+
+Percentile intervals of so few seeds are rather too narrow, here as in the paper. Results of the scale `smoke` decide
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ssorl.study import stats
+from ssorl.study.found import Found, gather, select
+from ssorl.study.stats import Estimate, Statistic
+
+SEEDS = 3  # the fewest of a task that an interval can be told from
+
+Outcome = Literal["confirmed", "refuted", "undecided"]
+Group = list[list[Found]]  # tasks, each with its seeds
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison: the claim says that the statistic lies between `low` and `high`."""
+
+    name: str
+    statistic: Statistic
+    groups: tuple[Group, ...]
+    low: float = -math.inf
+    high: float = math.inf
+    unit: str = "points"  # or "share"
+    of: Callable[[Found], float | None] = lambda found: found.score
+
+    @property
+    def claimed(self) -> str:
+        """The range in words."""
+        show = (lambda v: f"{100 * v:g} %") if self.unit == "share" else (lambda v: f"{v:g}")
+        if self.low == -self.high:
+            return f"within ±{show(self.high)}"
+        low, high = (f"above {show(self.low)}", f"below {show(self.high)}")
+        told = " and ".join(t for t, v in ((low, self.low), (high, self.high)) if math.isfinite(v))
+        return told.replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What became of a check."""
+
+    check: Check
+    estimate: Estimate | None  # None: cells are missing
+    says: Literal["holds", "fails", "open"]
+    note: str  # why it is open
+    missing: tuple[Found, ...]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper and how it is put to the test."""
+
+    number: int
+    statement: str
+    method: str
+    checks: Callable[[list[Found]], Iterator[Check]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the results say of a claim."""
+
+    claim: Claim
+    outcome: Outcome
+    judged: tuple[Judged, ...]
+    missing: tuple[Found, ...]  # each cell once
+    note: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many checks hold, fail, are open."""
+        return {says: sum(j.says == says for j in self.judged) for says in ("holds", "fails", "open")}
+
+    def __str__(self) -> str:
+        """One line for a terminal."""
+        n = self.counts
+        told = f"{n['holds']} of {len(self.judged)} checks hold, {n['fails']} fail"
+        lacks = f"; {len(self.missing)} cells missing" if self.missing else ""
+        return f"{self.claim.number:>2}. {self.outcome:<9}  {self.claim.statement} ({told}{lacks})"
+
+
+def ledger(store: Path | str, scale: str) -> list[Verdict]:
+    """Every claim, judged by what the store holds at a scale."""
+    from ssorl.study.paper import STUDIES
+
+    return judge(gather(STUDIES["claims"], scale, store), scale)
+
+
+def judge(found: list[Found], scale: str) -> list[Verdict]:
+    """Every claim, judged by these results."""
+    from ssorl.study.paper_claims import CLAIMS
+
+    return [_verdict(claim, found, scale) for claim in CLAIMS]
+
+
+def _verdict(claim: Claim, found: list[Found], scale: str) -> Verdict:
+    checks = list(claim.checks(found))
+    strict = 1 - (1 - stats.LEVEL) / max(len(checks), 1)
+    judged = tuple(_judge(check) for check in checks)
+    missing = tuple({one.hash: one for j in judged for one in j.missing}.values())
+    outcome: Outcome = "undecided"
+    if scale == "smoke":
+        return Verdict(claim, outcome, judged, missing, "results of the scale smoke decide nothing")
+    if any(j.says == "fails" and not j.missing and _judge(j.check, strict).says == "fails" for j in judged):
+        outcome = "refuted"
+    elif judged and not missing and all(j.says == "holds" for j in judged):
+        outcome = "confirmed"
+    return Verdict(claim, outcome, judged, missing)
+
+
+def _judge(check: Check, level: float = stats.LEVEL) -> Judged:
+    missing = tuple(one for group in check.groups for task in group for one in task if check.of(one) is None)
+    numbers = [[[v for one in task if (v := check.of(one)) is not None] for task in group] for group in check.groups]
+    fewest = stats.fewest(*numbers)
+    if not fewest:
+        return Judged(check, None, "open", "cells are missing", missing)
+    found = stats.estimate(check.statistic, *numbers, level=level)
+    if not all(map(math.isfinite, found)):
+        return Judged(check, None, "open", "an oracle earns nothing, so there is no relative gap", missing)
+    if fewest < SEEDS:
+        return Judged(check, found, "open", f"only {fewest} {'seed' if fewest == 1 else 'seeds'} of a task", missing)
+    if missing:
+        return Judged(check, found, "open", "cells are missing", missing)
+    if check.low < found.low and found.high < check.high:
+        return Judged(check, found, "holds", "", missing)
+    outside = found.high < check.low or found.low > check.high
+    return Judged(check, found, "fails" if outside else "open", "" if outside else "the interval is too wide", missing)
+
+
+def tasks(found: list[Found], study: str, **at: Any) -> Group:
+    """The results of a study with these coordinates, seeds of one task together; in the order of the grid."""
+    groups: dict[tuple, list[Found]] = {}
+    for one in select(found, {"study": study, **at}):
+        groups.setdefault(tuple((k, v) for k, v in one.at.items() if k != "seed"), []).append(one)
+    return list(groups.values())

@@ -1,0 +1,118 @@
+"""What a store holds of a study: reads cells' result.json, knows nothing of how they came about."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ssorl.study.grid import Point, Study, find_scale
+
+SCHEMA = 1
+
+
+class Found(NamedTuple):
+    """One place of a study's grid with its result, if there is one."""
+
+    at: dict[str, Any]  # its coordinates
+    hash: str  # its folder in the store
+    result: dict | None
+    why: str = ""  # there is none
+
+    @property
+    def score(self) -> float | None:
+        """The mean score of the policy that the cell names."""
+        return number((self.result or {}).get("score"))
+
+    @property
+    def mse(self) -> float | None:
+        """The action error of its inverse dynamics model on the unlabelled trajectories."""
+        return number(_table(self.result, "idm").get("mse"))
+
+    @property
+    def curve(self) -> dict[str, list[float | None]]:
+        """Its learning curve: `at`, `score` and metrics, all of one length."""
+        told = {str(k): numbers(v) for k, v in _table(self.result, "curve").items()}
+        return {k: v for k, v in told.items() if len(v) == len(told.get("at", ())) and v}
+
+
+def gather(study: Study, scale: str, store: Path | str) -> list[Found]:
+    """Every point of the study at a scale, with its result where it has finished.
+
+    Where the store has further seeds than the scale asks for, they are there too.
+    """
+    shelf: dict[str, tuple[dict | None, str]] = {}
+    found: dict[tuple, Found] = {}
+
+    def look(points: Iterable[Point]) -> list[Found]:
+        fresh = {}
+        for point in points:
+            name = point.cell.hash
+            if name not in shelf:
+                shelf[name] = read(Path(store) / "cells" / name)
+            fresh[tuple(point.at.items())] = Found(point.at, name, *shelf[name])
+        return [found.setdefault(key, one) for key, one in fresh.items() if key not in found]
+
+    n = find_scale(scale).seeds
+    look(study.points(scale))
+    while True:
+        known = len(found)
+        more = look(p for p in study.points(scale, seeds=n + 1) if p.at.get("seed") == n)
+        if not any(one.result for one in more):
+            return list(found.values())[:known]
+        n += 1
+
+
+def read(folder: Path) -> tuple[dict | None, str]:
+    """A cell's result, or none and why."""
+    path = folder / "result.json"
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None, _failure(folder)
+    except (OSError, ValueError, RecursionError) as err:
+        return None, f"result.json is not readable ({type(err).__name__}); delete the folder and run the study again"
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+        return None, "result.json is of another version; delete the folder and run the study again"
+    return told, ""
+
+
+def select(found: Iterable[Found], at: Mapping[str, Any]) -> list[Found]:
+    """Those with these coordinates; a value may be a tuple of several."""
+
+    def fits(one: Found) -> bool:
+        return all(one.at.get(k) in v if isinstance(v, tuple) else one.at.get(k) == v for k, v in at.items())
+
+    return [one for one in found if fits(one)]
+
+
+def values(found: Iterable[Found], name: str) -> list[Any]:
+    """The values that a coordinate takes, in the order of the grid."""
+    return list(dict.fromkeys(one.at[name] for one in found if name in one.at))
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or none."""
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if fine else None
+
+
+def numbers(value: Any) -> list[float | None]:
+    """A list of numbers; of anything else, nothing."""
+    return [number(v) for v in value] if isinstance(value, list) else []
+
+
+def _failure(folder: Path) -> str:
+    try:
+        lines: Sequence[str] = (folder / "error.txt").read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return "not run yet"
+    told = [line.strip() for line in lines if line.strip()]
+    return f"failed: {told[-1][:200]}" if told else "failed"
+
+
+def _table(result: dict | None, name: str) -> dict:
+    told = (result or {}).get(name)
+    return told if isinstance(told, dict) else {}
