@@ -16,6 +16,7 @@ from ssorl.cli.evaluate import Evaluate
 from ssorl.cli.export import Export
 from ssorl.cli.label import Label
 from ssorl.cli.run import Run
+from ssorl.cli.study import Study
 from ssorl.errors import SsorlError
 
 
@@ -25,6 +26,7 @@ class Cli:
 
     command: (
         Annotated[Run, tyro.conf.subcommand("run")]
+        | Annotated[Study, tyro.conf.subcommand("study")]
         | Annotated[Data, tyro.conf.subcommand("data")]
         | Annotated[Label, tyro.conf.subcommand("label")]
         | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]

@@ -54,7 +54,7 @@ class Progress(AbstractContextManager):
         parts = [f"{done:,} of {total:,} {unit}" if total else f"{done:,} {unit}"]  # a total of 0 is not known
         if done > before and now > since:
             rate = (done - before) / (now - since)
-            parts.append(f"{rate:,.0f}/s")
+            parts.append(f"{rate:,.0f}/s" if rate >= 1 else f"{60 * rate:.1f}/min")
             if done < total:
                 parts.append(f"{duration((total - done) / rate)} left")
         return ", ".join([*parts, note] if note else parts)

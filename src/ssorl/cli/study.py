@@ -1,0 +1,273 @@
+"""ssorl study: the paper's figures and tables by name, and grids of your own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from ssorl.cli.shared import Flat, Json, arg, print_json
+from ssorl.errors import SsorlError
+
+Size = Literal["smoke", "lite", "paper"]
+Name = Annotated[
+    tyro.conf.Positional[str], arg("NAME|FILE", "a study of `ssorl study list`, or a .toml, .json or .py file of yours")
+]
+AtScale = Annotated[
+    Size, arg("{smoke,lite,paper}", "minutes on a CPU, an hour or so on a GPU, or the published settings (smoke)")
+]
+Store = Annotated[Path, arg("FOLDER", "where results are kept and found (runs/study)")]
+STORE = Path("runs/study")
+
+
+@dataclass(frozen=True)
+class List:
+    """Every study there is: the paper's figures and tables."""
+
+    json: Json = False
+
+    def run(self) -> None:
+        """Print a table."""
+        from ssorl.study.paper import STUDIES
+
+        rows = [{"name": s.name, "title": s.title, "paper": s.paper} for s in STUDIES.values()]
+        if self.json:
+            return print_json(rows)
+        return _table(("study", "what", "in the paper"), [tuple(row.values()) for row in rows])
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which study, at which scale, and which part of it."""
+
+    name: Name
+    scale: AtScale = "smoke"
+    store: Store = STORE
+    seeds: Annotated[int | None, arg("N", "in place of the scale's")] = None
+    only: Annotated[
+        tuple[str, ...], arg("AXIS=VALUE …", "the part with these values: agent=dt quality=10 quality=30")
+    ] = ()
+
+    def study(self):
+        """The study."""
+        from ssorl.study.own import find
+
+        return find(self.name)
+
+    def points(self):
+        """The part of its grid."""
+        if self.seeds is not None and self.seeds < 1:
+            raise SsorlError(f"--seeds is {self.seeds}; give a whole number from 1 up")
+        only: dict[str, list[str]] = {}
+        for text in self.only:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise SsorlError(f"--only {text}: write AXIS=VALUE, such as agent=dt")
+            only.setdefault(name, []).append(value)
+        return self.study().points(self.scale, self.seeds, only)
+
+    def cells(self) -> list:
+        """Each cell of that part once."""
+        return list(dict.fromkeys(point.cell for point in self.points()))
+
+    def again(self) -> str:
+        """The command that goes on."""
+        import shlex
+
+        return shlex.join(["ssorl", *sys.argv[1:]])
+
+
+@dataclass(frozen=True)
+class Show:
+    """What a study is made of: its axes, its cells and how many are there."""
+
+    part: Flat[Part]
+    json: Json = False
+
+    def run(self) -> None:
+        """Print the axes and count the cells."""
+        from ssorl.study.cells import state
+
+        study, points, cells = self.part.study(), self.part.points(), self.part.cells()
+        axes: dict[str, list] = {}
+        for point in points:
+            for name, value in point.at.items():
+                axes.setdefault(name, [])
+                if value not in axes[name]:
+                    axes[name].append(value)
+        found = state(self.part.store, cells)
+        told = {
+            "name": study.name,
+            "title": study.title,
+            "paper": study.paper,
+            "scale": self.part.scale,
+            "axes": axes,
+            "points": len(points),
+            "cells": len(cells),
+            **found._asdict(),
+        }
+        if self.json:
+            rows = [{"cell": p.cell.hash, **p.at} for p in points]
+            return print_json({**told, "grid": rows})
+        print(f"{study.name}: {study.title}" + (f" ({study.paper})" if study.paper else ""))
+        _table(("axis", "values"), [(name, ", ".join(map(str, values))) for name, values in axes.items()])
+        print(f"{len(points):,} points, {len(cells):,} cells at scale {self.part.scale}: {_state(found)}")
+        return None
+
+
+@dataclass(frozen=True)
+class Run:
+    """Compute what is missing of a study, and draw its page.
+
+    Results are kept by what defines them, so nothing is computed twice, whichever study asked for it. The same command
+    goes on where it was stopped, and several may work on one folder at once.
+    """
+
+    part: Flat[Part]
+    dry_run: bool = False  # tell what there is to do and how long it takes, and do nothing
+
+    def run(self) -> None:
+        """Plan, tell, run, draw."""
+        from ssorl.study.schedule import run
+
+        cells = self.part.cells()
+        if self.dry_run:
+            return self._tell(cells)
+        with self._progress(cells) as bar:
+            try:
+                outcome = run(cells, self.part.store, tell=bar, say=bar.say)
+            except KeyboardInterrupt:
+                print("\nssorl: stopped; what is done is kept, and the same command goes on:", file=sys.stderr)
+                print(f"  {self.part.again()}", file=sys.stderr)
+                sys.exit(130)
+        print(f"{outcome.done:,} of {len(cells):,} cells are done", file=sys.stderr)
+        _draw(self.part)
+        if outcome.failed:
+            print(f"ssorl: {len(outcome.failed)} cells failed; the same command tries them again:", file=sys.stderr)
+            for cell, why in outcome.failed.items():
+                print(f"  {self.part.store / 'cells' / cell.hash / 'error.txt'}: {why}", file=sys.stderr)
+            sys.exit(1)
+        return None
+
+    def _tell(self, cells: list) -> None:
+        import jax
+
+        from ssorl.report.progress import duration
+        from ssorl.study.cost import DEVICES, cost
+        from ssorl.study.paper import STUDIES
+
+        others = [study for study in STUDIES.values() if study.figure != "claims"]
+        found = cost(self.part.study(), self.part.scale, self.part.store, cells, others)
+        here = "cpu" if jax.default_backend() == "cpu" else "gpu"
+        print(f"{self.part.name} at scale {self.part.scale}: {found.cells:,} cells, {found.done:,} done")
+        print(f"to do: {found.cells - found.done:,} cells, {found.shared:,} of them in other studies too")
+        print(f"       {found.models:,} inverse dynamics models, {found.updates:,} updates of agents")
+        print(f"       {found.shapes:,} shapes, each in batches that fit the device")
+        for kind, device in DEVICES.items():
+            mark = "  <- a device of this kind is here" if kind == here else ""
+            print(f"about {duration(found.seconds[kind])} on {device.words}{mark}")
+        print(
+            f"       {found.seconds['gpu'] / 3600:,.1f} GPU-hours; estimates from measured rates, right within 2 or 3"
+        )
+
+    def _progress(self, cells: list):
+        from ssorl.report.progress import Progress
+        from ssorl.study.cells import finished
+        from ssorl.study.cost import fits, updates
+
+        left = [cell for cell in cells if not finished(self.part.store, cell)]
+        models = {cell.idm_hash: cell for cell in left if cell.idm_hash}
+        missing = [
+            cell for name, cell in models.items() if not (self.part.store / f"idms/{name}/report.json").is_file()
+        ]
+        print(f"{self.part.name}: {len(left):,} of {len(cells):,} cells to do in {self.part.store}", file=sys.stderr)
+        return Progress(
+            {
+                "cells": (len(left), "cells"),
+                "fitting": (sum(fits(cell).updates for cell in missing), "updates"),
+                "labelling": (0, "steps"),
+                "training": (sum(updates(cell) for cell in left), "updates"),
+                "evaluating": (0, "steps"),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far the studies are."""
+
+    name: Annotated[tyro.conf.Positional[str | None], arg("[NAME|FILE]", "one study (all that are begun)")] = None
+    store: Store = STORE
+    json: Json = False
+
+    def run(self) -> None:
+        """Count finished cells, study by study and scale by scale."""
+        from ssorl.study.cells import state
+        from ssorl.study.own import find
+        from ssorl.study.paper import STUDIES
+        from ssorl.study.scales import SCALES
+
+        rows = []
+        for study in [find(self.name)] if self.name else STUDIES.values():
+            for scale in SCALES:
+                found = state(self.store, study.cells(scale))
+                if found.done or found.failed or self.name:
+                    rows.append({"study": study.name, "scale": scale, **found._asdict()})
+        if self.json:
+            return print_json(rows)
+        if not rows:
+            print(f"{self.store}: nothing is done yet; begin with `ssorl study run main-medium-expert`")
+            return None
+        return _table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+@dataclass(frozen=True)
+class Report:
+    """Draw a study's page from what is done of it."""
+
+    part: Flat[Part]
+
+    def run(self) -> None:
+        """Draw and tell where."""
+        _draw(self.part)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The paper's figures and tables by name, and grids of your own: list, show, run, status, report."""
+
+    command: (
+        Annotated[List, tyro.conf.subcommand("list")]
+        | Annotated[Show, tyro.conf.subcommand("show")]
+        | Annotated[Run, tyro.conf.subcommand("run")]
+        | Annotated[Status, tyro.conf.subcommand("status")]
+        | Annotated[Report, tyro.conf.subcommand("report")]
+    )
+
+    def run(self) -> None:
+        """Run the command."""
+        self.command.run()
+
+
+def _draw(part: Part) -> None:
+    from ssorl.report.study import page
+
+    print(page(part.study(), part.scale, part.store))
+
+
+def _state(found) -> str:
+    failed = f", {found.failed:,} failed at the last try" if found.failed else ""
+    return f"{found.done:,} done, {found.left:,} to do{failed}"
+
+
+def _table(head: tuple, rows: list[tuple]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*head, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(f"{x:,}" if isinstance(x, int) else str(x) for x in row))
+    Console().print(table)

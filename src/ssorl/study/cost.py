@@ -1,0 +1,150 @@
+"""What a study will take, before it starts: cells, updates, time on this machine and on one large GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ssorl.study.cells import finished
+from ssorl.study.grid import Cell, Pairs, Study
+from ssorl.study.schedule import shape
+
+N_OBS, N_ACT = 17, 6  # walker2d's; other robots differ by a few per cent
+HORIZON = 1000  # steps of an episode, at most
+
+
+@dataclass(frozen=True)
+class Device:
+    """What was measured on a kind of machine. Flops are of multiplications and additions that an update asks for."""
+
+    words: str
+    flops: dict[str, float]  # reached, by agent, and by `idm`; docs/agents.md, docs/engine.md
+    updates: float  # a second at most, whatever their size
+    plays: float  # environment steps a second, acting included
+    starts: float  # seconds until a new shape is compiled
+
+
+DEVICES: dict[str, Device] = {
+    "gpu": Device(
+        "one H200",
+        # 15,617 updates/s of 8.35 GFLOP in thirty runs; 659 of 274 in five; 198 of 1,006 in one; 10,000 of 13.6
+        {"td3bc": 1.30e14, "cql": 1.81e14, "dt": 1.99e14, "dt-joint": 1.99e14, "idm": 1.36e14},
+        updates=143_000,  # TD3+BC at batch 256 in 45 runs
+        plays=60_000,
+        starts=20,
+    ),
+    "cpu": Device(
+        "two CPU cores",
+        # The presets `quick`: 380 updates/s of 0.42 GFLOP; 167 of 0.69; 42 of 0.90
+        {"td3bc": 1.6e11, "cql": 1.15e11, "dt": 3.8e10, "dt-joint": 3.8e10, "idm": 1.5e11},
+        updates=2_000,
+        plays=10_000,
+        starts=15,
+    ),
+}
+
+
+class Cost(NamedTuple):
+    """Of a study's cells at a scale."""
+
+    cells: int
+    done: int
+    shared: int  # of the others, those that another study of the paper has too
+    shapes: int  # programs to be compiled
+    models: int  # inverse dynamics models to be fitted
+    updates: int  # of agents
+    seconds: dict[str, float]  # left to do, by kind of device
+
+
+def cost(study: Study, scale: str, store: Path, cells: Sequence[Cell], others: Sequence[Study] = ()) -> Cost:
+    """Count what is left and estimate how long it takes."""
+    left = [cell for cell in cells if not finished(store, cell)]
+    foreign = {cell for other in others if other.name != study.name for cell in other.cells(scale)}
+    models = {cell.idm_hash: cell for cell in left if cell.idm_hash and not _fitted(store, cell)}
+    return Cost(
+        cells=len(cells),
+        done=len(cells) - len(left),
+        shared=sum(cell in foreign for cell in left),
+        shapes=len({shape(cell) for cell in left}),
+        models=len(models),
+        updates=sum(updates(cell) for cell in left),
+        seconds={kind: seconds(left, list(models.values()), device) for kind, device in DEVICES.items()},
+    )
+
+
+def seconds(cells: Sequence[Cell], models: Sequence[Cell], device: Device) -> float:
+    """How long some cells and models take together on a device."""
+    total = device.starts * len({shape(cell) for cell in cells})
+    typical = sorted(device.flops.values())[len(device.flops) // 2]
+    for cell in cells:
+        if cell.agent is not None:
+            rate = device.flops.get(cell.agent, typical) / work(cell.agent, cell.settings)
+            total += updates(cell) / min(rate, device.updates)
+            total += 2 * cell.episodes * HORIZON / device.plays  # the last and the averaged weights
+    for cell in models:
+        n, each = fits(cell)
+        total += n / min(device.flops["idm"] / each, device.updates)
+    return total
+
+
+def updates(cell: Cell) -> int:
+    """Of its agent."""
+    from ssorl.agents import AGENTS
+
+    return 0 if cell.agent is None else AGENTS[cell.agent](**dict(cell.settings)).updates
+
+
+class Fits(NamedTuple):
+    """Updates of all networks of a model in all rounds, and floating-point operations of each."""
+
+    updates: int
+    flops: float
+
+
+def fits(cell: Cell) -> Fits:
+    """What its inverse dynamics model takes."""
+    import jax
+
+    from ssorl.idm.model import IdmConfig, init
+
+    config = IdmConfig(**dict(cell.idm or ()))
+    weights = jax.eval_shape(lambda: init(config, N_OBS, N_ACT, jax.random.key(0)))
+    size = sum(prod(x.shape) for x in jax.tree.leaves(weights))
+    # Forwards two operations a weight and row, backwards twice that.
+    return Fits(config.steps * config.members * (cell.rounds + 1), 6.0 * size * config.batch)
+
+
+@cache
+def work(agent: str, settings: Pairs) -> float:
+    """Floating-point operations of one update, counted in its program; nothing is compiled or computed."""
+    import jax
+    import jax.numpy as jnp
+
+    from ssorl.agents import AGENTS
+    from ssorl.agents.base import Pool, Table
+
+    def array(*shape: int, dtype: Any = jnp.float32) -> Any:
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    learner = AGENTS[agent](**dict(settings))
+    column, count = array(64), array(64, dtype=jnp.int32)
+    table = Table(array(65, N_OBS), count, column, column, column, count, count)
+    pool = Pool(array(64, N_ACT), count, array(dtype=jnp.int32))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(lambda key: learner.init(key, N_OBS, N_ACT), key)
+
+    def turn(table: Table, pool: Pool, key: Any, state: Any) -> Any:
+        for phase in range(learner.period):
+            state, _ = learner.update(state, learner.view.draw(table, pool, key), key, phase)
+        return state
+
+    told: Any = jax.jit(turn).lower(table, pool, key, state).cost_analysis()
+    return float(told["flops"]) / learner.period
+
+
+def _fitted(store: Path, cell: Cell) -> bool:
+    return (store / "idms" / str(cell.idm_hash) / "report.json").is_file()
