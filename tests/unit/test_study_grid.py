@@ -1,0 +1,272 @@
+"""Studies as grids: how many cells each of the paper's has, what a cell depends on, and files of the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from ssorl.agents import make
+from ssorl.errors import SsorlError
+from ssorl.study.grid import Cell, Grid, Study, resolve
+from ssorl.study.own import find
+from ssorl.study.paper import STUDIES
+from ssorl.study.scales import SCALES
+
+PAPER = SCALES["paper"]
+QUALITIES, SEEDS = 6, 5
+# Baseline and SS at each q, and one oracle, which is the same at every q.
+MAIN = 2 * QUALITIES + 1
+COUNTS = {
+    "example-density": 1,
+    "main-medium-expert": 2 * 3 * MAIN * SEEDS,  # datasets x agents: 390
+    "gap-medium-expert": 2 * 3 * MAIN * SEEDS,
+    "gap-one-percent": 1 * 3 * MAIN * SEEDS,  # 195
+    "low-label": 3 * (4 * 2 * QUALITIES + 1) * SEEDS,  # four shares of labels with one oracle: 3 x 49 x 5 = 735
+    "dt-joint": (MAIN + 3 * QUALITIES) * SEEDS,  # DT between its bounds; DT-Joint, SS-CQL, SS-TD3BC: 31 x 5 = 155
+    "dt-joint-lambda": 16 * QUALITIES * SEEDS,  # 480
+    "self-training": 2 * QUALITIES * (1 + 2 * 2) * SEEDS,  # agents; ours and m x N: 300
+    "self-training-mse": QUALITIES * (1 + 2 * 2) * SEEDS,  # 150
+    "idm-architecture": 2 * QUALITIES * (3 + 2) * SEEDS,  # k = 0 is its own mirror image: 5 windows, 300
+    "labelled-quality": 2 * 2 * 9 * SEEDS,  # 180
+    "unlabelled-quality": 2 * 2 * 9 * SEEDS,
+    "labelled-size": 2 * 9 * 3 * SEEDS,  # 270
+    "unlabelled-size": 2 * 9 * 3 * SEEDS,
+    "gap-by-agent": 6 * 3 * MAIN * SEEDS,  # 1170
+    "densities": 9 + 4 + 1,
+    "main-medium": 2 * 3 * MAIN * SEEDS,
+    "main-medium-replay": 2 * 3 * MAIN * SEEDS,
+    "main-halfcheetah": 3 * 3 * MAIN * SEEDS,  # 585
+    "labelled-returns": 9 * QUALITIES * SEEDS,  # 270
+    "wide-subsample": 1 * 3 * MAIN * SEEDS,
+    "maze2d": 4 * 1 * MAIN * SEEDS,  # 260
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_every_study_of_the_paper_has_its_cells(name):
+    assert len(STUDIES[name].cells("paper")) == COUNTS[name]
+
+
+def test_there_is_no_other_study():
+    assert set(STUDIES) == {*COUNTS, "claims"}
+    # Every cell that an agent or a model has in any study, less DT-Joint's other weights: 4,130.
+    parts = [set(STUDIES[n].cells("paper")) for n in COUNTS if STUDIES[n].figure not in ("density", "table")]
+    other = {c for c in STUDIES["dt-joint-lambda"].cells("paper")} - set(STUDIES["dt-joint"].cells("paper"))
+    assert set(STUDIES["claims"].cells("paper")) == set().union(*parts) - other
+
+
+@pytest.mark.parametrize("scale", ["smoke", "lite"])
+def test_a_smaller_scale_has_the_same_design(scale):
+    for name, study in STUDIES.items():
+        small, full = (
+            {json.dumps({k: v for k, v in p.at.items() if k != "seed"}) for p in study.points(s)}
+            for s in (scale, "paper")
+        )
+        assert small == full, name
+
+
+def test_cells_that_two_studies_share_are_one():
+    cells = {name: set(STUDIES[name].cells("paper")) for name in STUDIES}
+    assert cells["main-medium-expert"] == cells["gap-medium-expert"] < cells["gap-by-agent"]
+    assert cells["main-medium"] < cells["gap-by-agent"] and cells["main-medium-replay"] < cells["gap-by-agent"]
+    assert cells["gap-one-percent"] < cells["low-label"]
+    assert cells["labelled-quality"] == cells["unlabelled-quality"]
+    # 10 % of each: on walker2d the same nine pairs, two agents, five seeds.
+    assert len(cells["labelled-size"] & cells["unlabelled-size"] & cells["labelled-quality"]) == 9 * 2 * SEEDS
+    # "ours" is k = 1, and is what the main study trains.
+    ours = cells["self-training"] & cells["idm-architecture"] & cells["main-medium-expert"]
+    assert len(ours) == 2 * QUALITIES * SEEDS
+
+
+def test_models_are_shared_by_the_agents_on_a_split():
+    cells = STUDIES["main-medium-expert"].cells("paper")
+    assert len({c.idm_hash for c in cells} - {None}) == 2 * QUALITIES * SEEDS
+    assert {c.variant for c in cells if c.idm_hash is None} == {"baseline", "oracle"}
+    mse = {c.idm_hash for c in STUDIES["self-training-mse"].cells("paper")}
+    assert mse == {c.idm_hash for c in STUDIES["self-training"].cells("paper")}
+
+
+def test_the_paper_s_numbers():
+    cells = [c for name in COUNTS for c in STUDIES[name].cells("paper") if c.kind == "return"]
+    assert {(c.episodes, c.policy) for c in cells} == {(30, "last")}
+    assert {c.settings for c in cells if c.agent in ("cql", "dt")} == {()}  # no change to the published defaults
+    assert make("cql").updates == make("dt").updates == make("td3bc").updates == 200_000
+    mazes = {c.settings for c in cells if "maze2d" in c.dataset}
+    assert mazes == {(("actor_lr", 1e-4), ("critic_lr", 1e-4))}
+    assert all(c.dataset.endswith(":full") for c in cells)
+    lambdas = [dict(c.settings) for c in STUDIES["dt-joint-lambda"].cells("paper")]
+    pairs = {(s.get("lambda_s", 0.01), s.get("lambda_r", 0.1)) for s in lambdas}
+    assert pairs == {(a, b) for a in (1, 0.1, 0.01, 0.001) for b in (1, 0.1, 0.01, 0.001)}
+    windows = {(dict(c.idm).get("past", 1), dict(c.idm).get("future", 0)) for c in windows_of("paper")}
+    assert windows == {(0, 0), (1, 0), (2, 0), (1, 1), (2, 2)}
+    trained = {(dict(c.idm).get("members", 1), c.rounds) for c in STUDIES["self-training"].cells("paper")}
+    assert trained == {(1, 0), (2, 3), (2, 5), (3, 3), (3, 5)}
+    thirds = {tuple(dict(c.recipe).values()) for c in STUDIES["unlabelled-size"].cells("paper")}
+    assert len(thirds) == 27 and {t[1] for t in thirds} == {0.1}  # labelled, its share, unlabelled, its share
+
+
+def windows_of(scale: str) -> list[Cell]:
+    return STUDIES["idm-architecture"].cells(scale)
+
+
+# What a cell depends on ------------------------------------------------------------------------------------
+
+
+def cell(**asked) -> Cell:
+    return resolve({"dataset": "sim/hopper-medium", **asked}, PAPER)
+
+
+def test_what_a_result_does_not_depend_on_is_left_out():
+    assert cell(variant="oracle", quality=10) == cell(variant="oracle", quality=90, idm="robust", certain=0.5)
+    assert cell(variant="oracle", seed=1) != cell(variant="oracle")
+    assert cell(variant="baseline", idm="robust", rounds=3) == cell(variant="baseline")
+    assert cell(variant="baseline", quality=10) != cell(variant="baseline", quality=90)
+    assert cell(agent="dt-joint", idm="robust") == cell(agent="dt-joint")  # it needs no proxies
+    assert cell(idm="robust") != cell()
+    third = {"setup": "decoupled", "variant": "oracle"}  # its trajectories are those of the split
+    assert cell(**third, labelled="low") != cell(**third, labelled="high")
+
+
+def test_equal_settings_have_one_spelling():
+    assert cell(settings={"alpha": 2.5}).hash == cell().hash == cell(quality=50.0, fraction=0.1).hash
+    assert cell(settings={"hidden": [64, 64]}) == cell(settings={"hidden": (64, 64)})
+    assert cell(past=1) == cell(idm_settings={"past": 1}) == cell()
+    assert cell(idm="paper-quick").idm == resolve({"dataset": "x", "idm": "paper-quick"}, PAPER).idm
+    lite = resolve({"dataset": "sim/hopper-medium"}, SCALES["lite"])
+    as_paper = {"settings": dict(lite.settings), "idm_settings": dict(lite.idm or ()), "looks": lite.looks}
+    assert cell(**as_paper).hash == lite.hash  # a scale is a name for settings
+
+
+def test_a_hash_stays_what_it_is():
+    """Results on disk are found by it: if this fails, so do everyone's."""
+    text = (
+        '{"agent":"td3bc","certain":null,"dataset":"sim/hopper-medium:full","env":null,"episodes":30,"idm":{},'
+        '"kind":"return","looks":20,"policy":"last","recipe":{"fraction":0.1,"quality":50},"rounds":0,"seed":0,'
+        '"settings":{},"setup":"coupled","variant":"ss"}'
+    )
+    assert cell().hash == hashlib.sha256(text.encode()).hexdigest()[:16] == "4ec5f6a81a122a04"
+
+
+def test_json_and_back():
+    for one in (*STUDIES["labelled-size"].cells("smoke")[:3], *windows_of("lite")[:3], cell(variant="oracle")):
+        again = Cell.from_json(json.loads(json.dumps(one.as_json())))
+        assert again == one and again.hash == one.hash
+    with pytest.raises(SsorlError, match="another version"):
+        Cell.from_json({"kind": "return"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"qualty": 10}, "no setting 'qualty'"),
+        ({"variant": "best"}, "variant is 'best'"),
+        ({"setup": "decoupled", "quality": 10}, "quality means nothing in the decoupled setup"),
+        ({"agent": "sac"}, "no agent is called 'sac'"),
+        ({"settings": {"alhpa": 1}}, "td3bc has no setting alhpa"),
+        ({"idm": "best"}, "idm is 'best'"),
+        ({"idm_settings": {"k": 1}}, "other settings"),
+        ({"dataset": ""}, "names its dataset"),
+    ],
+)
+def test_a_mistake_is_one_sentence(asked, words):
+    with pytest.raises(SsorlError, match=words):
+        cell(**asked)
+
+
+# Grids -----------------------------------------------------------------------------------------------------
+
+
+def test_coordinates_tell_every_point_apart():
+    for study in STUDIES.values():
+        points = study.points("smoke")
+        assert len({json.dumps(p.at) for p in points}) == len(points), study.name
+    at = STUDIES["low-label"].points("smoke")[0].at
+    assert at == {
+        "dataset": "walker2d-medium-expert",
+        "agent": "dt",
+        "variant": "baseline",
+        "fraction": 0.01,
+        "quality": 10,
+        "seed": 0,
+    }
+
+
+def test_a_part_and_more_seeds():
+    study = STUDIES["main-medium-expert"]
+    some = study.points("paper", only={"agent": ["dt"], "quality": ["10", "90"], "variant": ["ss"]})
+    assert len(some) == 2 * 2 * SEEDS
+    assert len(study.points("paper", seeds=2)) == len(study.points("paper")) * 2 / 5
+    with pytest.raises(SsorlError, match="no such axis"):
+        study.points("paper", only={"agnet": ["dt"]})
+    with pytest.raises(SsorlError, match="nothing of main-medium-expert is left"):
+        study.points("paper", only={"agent": ["bc"]})
+
+
+def test_labels_carry_settings_that_join():
+    axes = {"alpha": {"low": {"settings": {"alpha": 1.0}}, "high": {"settings": {"alpha": 5.0}}}}
+    study = Study("s", "s", (Grid({"dataset": "x", "settings": {"batch": 8}, "seeds": 1}, axes),))
+    assert [(p.at["alpha"], dict(p.cell.settings)) for p in study.points("paper")] == [
+        ("low", {"alpha": 1, "batch": 8}),
+        ("high", {"alpha": 5, "batch": 8}),
+    ]
+
+
+TOML = """
+title = "Mine"
+by = "idm"
+panels = ["dataset"]
+[base]
+dataset = "mine.npz"
+agent = "iql"
+[axes]
+quality = [10, 100]
+[axes.idm.short]
+[axes.idm.long]
+past = 3
+"""
+
+
+def test_a_file_of_your_own(tmp_path):
+    (tmp_path / "own.toml").write_text(TOML)
+    told = {"base": {"dataset": "mine.npz", "agent": "iql"}}
+    told["axes"] = {"quality": [10, 100], "idm": {"short": {}, "long": {"past": 3}}}
+    (tmp_path / "own.json").write_text(json.dumps(told))
+    grid = f"Grid({told['base']!r}, {told['axes']!r})"
+    (tmp_path / "own.py").write_text(
+        f"from ssorl.study.grid import Grid, Study\nSTUDY = Study('own', 'Mine', ({grid},))\n"
+    )
+    studies = [find(tmp_path / f"own.{kind}") for kind in ("toml", "json", "py")]
+    assert studies[0].name == "own" and studies[0].title == "Mine" and studies[0].panels == ("dataset",)
+    grids = [[(p.cell.hash, p.at) for p in study.points("lite")] for study in studies]
+    assert grids[0] == grids[1] == grids[2] and len(grids[0]) == 2 * 2 * 3
+    first = studies[0].points("lite")[0].cell
+    assert first.dataset == "mine.npz" and dict(first.settings)["updates"] == make("iql", "quick").updates
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.toml", "base = 3", "base and axes are tables"),
+        ("a.toml", "[base", "cannot be read"),
+        ("a.toml", "axis = 1", "no 'axis'"),
+        ("a.toml", "name = '../x'", "serves for files too"),
+        ("a.json", "[]", "holds no table"),
+        ("a.toml", "[axes]\nquality = 10\n[base]\ndataset = 'x'", "the axis quality is 10"),
+        ("a.py", "x = 1", "defines no STUDY"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path, name, text, words):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SsorlError, match=words):
+        find(tmp_path / name).points("smoke")
+
+
+def test_a_name_that_is_none(tmp_path):
+    with pytest.raises(SsorlError, match="did you mean main-medium-expert"):
+        find("main-medium-exper")
+    with pytest.raises(SsorlError, match="no such file"):
+        find(tmp_path / "none.toml")
+    with pytest.raises(SsorlError, match="choose smoke, lite, paper"):
+        STUDIES["maze2d"].points("huge")
