@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from systems import TINY
 
 from ssorl.agents import AGENTS
+from ssorl.cli import main
 from ssorl.idm import IDMS
 
 ROOT = Path(__file__).parents[2]
@@ -49,3 +51,16 @@ def test_the_readme_runs(tmp_path, monkeypatch):
     for text in found:
         exec(compile(text.replace("sim/hopper-medium-expert", "builtin/pointmass"), "README.md", "exec"), names)
     assert names["action"].shape == (2,)
+
+
+def test_the_page_of_run_names_every_choice(capsys):
+    """All that the command itself has; where data comes from is in docs/data.md."""
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    told = capsys.readouterr().out
+    own = told[: told.index("input options")] + told[told.index("hidden options") :]
+    flags = set(re.findall(r"--[a-z][a-z-]+", own)) - {"--help", "--no-json", "--no-tensorboard", "--save-idm"}
+    thirds = {f for f in flags if "labelled" in f}  # told together: "thirds by return"
+    page = (ROOT / "docs" / "run.md").read_text()
+    assert len(flags) > 15 and thirds
+    assert [flag for flag in sorted(flags - thirds) if flag not in page] == []
