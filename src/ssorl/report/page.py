@@ -31,7 +31,7 @@ def page(folder: Path) -> Path:
 def render(result: dict) -> str:
     """The page of one run."""
     drawn = [parts.scores, parts.data, parts.labels, parts.curves, parts.timings]
-    return _fill(
+    return fill(
         title=result["title"],
         estimate=result["kind"] == "fqe",
         answer=words.answer(result),
@@ -57,7 +57,7 @@ def render_cells(result: dict) -> str:
         "command": "",
         "title": "Label qualities",
     } | result
-    return _fill(
+    return fill(
         title=result["title"],
         estimate=result["kind"] == "fqe",
         answer=words.answer_cells(result),
@@ -78,7 +78,8 @@ def flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
-def _fill(**told: Any) -> str:
+def fill(template: str = "run.html.j2", own: str = "", **told: Any) -> str:
+    """A page of a template; `own` names the style and script that it has besides those of all pages."""
     env = Environment(
         loader=PackageLoader("ssorl.report"),
         autoescape=True,
@@ -87,10 +88,13 @@ def _fill(**told: Any) -> str:
         lstrip_blocks=True,
     )
     env.filters["cell"] = parts.cell
-    script, style = (_source(env, name) for name in ("script.js", "style.css"))
+    script, style = (
+        Markup("\n").join(_source(env, f"{name}.{end}") for name in names if name)
+        for names, end in ((("script", own), "js"), (("style", own), "css"))
+    )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     told = {"facts": [], "tables": [], "note": "", "script": script, "style": style, "digest": digest, **told}
-    return env.get_template("run.html.j2").render(**told)
+    return env.get_template(template).render(**told)
 
 
 def _source(env: Environment, name: str) -> Markup:

@@ -20,6 +20,7 @@ from ssorl.report.density import density
 Show = Callable[[Value], str]
 WIDE, NARROW = 800, 328  # a page's column, and that of a phone; text keeps its size because each is drawn anew
 SHAPES = {"ss": "circle", "oracle": "diamond", "unlabelled": "circle", "measured": "circle"}  # the others: squares
+SHAPES |= {"c1": "circle", "c2": "diamond", "c4": "circle", "c5": "diamond", "c7": "circle"}  # c0 to c7: any others
 BINS = 24  # of a density's counts
 
 

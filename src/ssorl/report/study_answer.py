@@ -1,0 +1,89 @@
+"""What a study says in a sentence, and what keeps it from saying more."""
+
+from __future__ import annotations
+
+from ssorl.report import answer as words
+from ssorl.report import study_parts as parts
+from ssorl.study import stats
+from ssorl.study.found import Found, select, values
+from ssorl.study.grid import Study
+from ssorl.study.scales import SCALES
+
+ENOUGH = 5  # seeds of the paper
+
+
+def answer(study: Study, found: list[Found]) -> str:
+    """The results in one sentence."""
+    cells = {one.hash for one in found if one.result}
+    if not cells:
+        return "No cell of this study has finished yet."
+    if {"baseline", "ss"} <= set(values(found, "variant")) and (said := _gain(found)):
+        return said
+    if study.figure == "iqm" and (said := _best(study, found)):
+        return said
+    return f"{study.title}: {len(cells):,} results."
+
+
+def caveats(scale: str, found: list[Found]) -> list[str]:
+    """What a reader must know before believing the answer."""
+    cells = {one.hash: one for one in found}
+    done = [one for one in cells.values() if one.result]
+    failed = sum(one.why.startswith("failed") for one in cells.values())
+    begin = "No evidence. " if scale == "smoke" else ""
+    out = [f"{begin}Scale {scale}: {SCALES[scale].note}."]
+    if len(done) < len(cells):
+        lost = f", {failed:,} of them after a failure" if failed else ""
+        out.append(
+            f"{len(cells) - len(done):,} of {len(cells):,} cells are missing{lost}: the page shows what there is."
+        )
+    seeds = len(values(done, "seed"))
+    if 1 < seeds < ENOUGH and any(one.score is not None for one in done):
+        out.append(f"Intervals over {seeds} seeds are rather too narrow.")
+    return out
+
+
+def _gain(found: list[Found]) -> str:
+    """Where the unlabelled data helped, and how far from the oracle that is."""
+    places = [some for _, some in _places(found)]
+    above = sure = told = 0
+    for some in places:
+        pair = [parts.tasks(some, {"variant": v}) for v in ("ss", "baseline")]
+        diff = parts.estimate(stats.difference(stats.mean), *pair)
+        if diff is not None:
+            told += 1
+            above += diff.value > 0
+            sure += diff.low > 0 and stats.fewest(*pair) > 1
+    if not told:
+        return ""
+    said = f"The unlabelled data helped at {above} of {told} places, with a 95 % interval above zero at {sure}"
+    gaps = [parts.estimate(stats.iqm_gap, *(parts.tasks(found, {"variant": v}) for v in (a, "oracle"))) for a in PAIR]
+    if all(gaps):
+        base, ss = (words.share(gap.value) for gap in gaps if gap)
+        said += f"; the relative gap to having all actions is {ss}, where the labelled data alone leave {base}"
+    return said + "."
+
+
+PAIR = ("baseline", "ss")
+
+
+def _places(found: list[Found]) -> list[tuple[str, list[Found]]]:
+    names = [name for name in parts.varied(found) if name not in ("seed", "variant")]
+    return parts.split([one for one in found if one.at.get("variant") in PAIR], names)
+
+
+def _best(study: Study, found: list[Found]) -> str:
+    """The best of those compared."""
+    told = {
+        v: parts.estimate(stats.iqm, parts.tasks(select(found, {study.by: v}), {})) for v in values(found, study.by)
+    }
+    known = {v: e for v, e in told.items() if e is not None}
+    if len(known) < 2:
+        return ""
+    first, second = sorted(known, key=lambda v: -known[v].value)[:2]
+    text = {v: f"{parts.named(study.by, v)} ({parts.text(known[v])})" for v in (first, second)}
+    apart = known[first].low > known[second].high
+    return (
+        f"Over all, {text[first]} has the highest interquartile mean, before {text[second]}"
+        + ("" if apart else "; their intervals overlap")
+        + "."
+    )

@@ -1,0 +1,67 @@
+"""The ledger of the paper's claims as charts and tables."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from ssorl.report import study_parts as parts
+from ssorl.report import svg
+from ssorl.report.sections import Table
+from ssorl.report.study_charts import Chart, Figure
+from ssorl.study.claims import Judged, Verdict
+
+KINDS = {"holds": "c2", "fails": "c1", "open": "plain"}
+DRAWN = 40  # checks that are drawn; more are in the table alone
+UNITS = {"points": "points of the score", "share": "%"}
+
+
+def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
+    """All verdicts in a sentence, and what to know about them."""
+    n = Counter(verdict.outcome for verdict in verdicts)
+    said = f"Of the paper's {len(verdicts)} claims, {n['confirmed']} are confirmed, {n['refuted']} refuted and "
+    said += f"{n['undecided']} undecided."
+    note = "A claim is confirmed if the 95 % interval of every check lies in the range claimed, refuted if one lies "
+    note += "outside even when widened for the number of checks, and else undecided."
+    return said, [note]
+
+
+def ledger_figures(verdicts: list[Verdict]) -> list[Figure]:
+    """The ledger, and the checks of each claim."""
+    head = ("claim", "what it says", "verdict", "checks hold", "fail", "open", "cells missing")
+    rows = [(v.claim.number, v.claim.statement, v.outcome, *v.counts.values(), len(v.missing)) for v in verdicts]
+    ledger = Figure("ledger", "The ledger", "", [Chart("The ledger", Table("claims", head, rows))])
+    return [ledger, *map(_figure, verdicts)]
+
+
+def _figure(verdict: Verdict) -> Figure:
+    claim = verdict.claim
+    charts = []
+    for unit in dict.fromkeys(j.check.unit for j in verdict.judged):
+        mine = [j for j in verdict.judged if j.check.unit == unit]
+        charts.append(_chart(f"Claim {claim.number}, {UNITS[unit]}", mine, unit))
+    note = f" {verdict.note[:1].upper()}{verdict.note[1:]}." if verdict.note else ""
+    return Figure(
+        f"claim-{claim.number}", f"{claim.number}. {verdict.outcome}: {claim.statement}", claim.method + note, charts
+    )
+
+
+def _chart(title: str, judged: list[Judged], unit: str) -> Chart:
+    """Values with their intervals, and for each what was claimed."""
+    percent = unit == "share"
+    factor = 100 if percent else 1
+    rows, bars = [], []
+    full: list[tuple] = [("check", "value", "low", "high", "claimed", "result", "why", "cells missing")]
+    for j in judged:
+        text = parts.text(j.estimate, percent) if j.estimate else "–"
+        rows.append((j.check.name, text, j.check.claimed, j.says, j.note or None, len(j.missing)))
+        ends = j.estimate or (None, None, None)
+        full.append((j.check.name, *ends, j.check.claimed, j.says, j.note, len(j.missing)))
+        value, low, high = (None if v is None else factor * v for v in ends)
+        goal = next((factor * v for v in (j.check.low, j.check.high) if math.isfinite(v) and v), None)
+        bars.append(svg.Bar(j.check.name, value, text, KINDS[j.says], low, high, goal=goal))
+    head = ("check", "value", "claimed", "result", "why open", "cells missing")
+    drawn = bars if len(bars) <= DRAWN and any(bar.value is not None for bar in bars) else ()
+    axes = (UNITS[unit], "") if drawn else ("", "")
+    legend = [(KINDS[says], says) for says in dict.fromkeys(j.says for j in judged)] if drawn else ()
+    return Chart(title, Table(title, head, rows, full), axes, bars=drawn, legend=legend)

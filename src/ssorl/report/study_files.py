@@ -1,0 +1,159 @@
+"""A study for papers: its figures as PNG and PDF, its tables as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ssorl.report import study_parts
+from ssorl.report.axes import Value, known
+from ssorl.report.density import density
+from ssorl.report.sections import Table, cell
+from ssorl.report.study_charts import Chart, Figure
+from ssorl.store import atomic, write_text
+
+COLOURS = {"baseline": "#0072b2", "ss": "#d55e00", "oracle": "#00815f", "labelled": "#0072b2", "unlabelled": "#b57600"}
+COLOURS |= {"c0": "#0072b2", "c1": "#d55e00", "c2": "#00815f", "c3": "#7a5ba8", "c4": "#a86e00", "c5": "#b8437f"}
+COLOURS |= {"c6": "#6b7681", "c7": "#8a5a2b", "plain": "#6b7681"}
+# Told apart without colour too.
+DASHES = {"baseline": "--", "oracle": ":", "unlabelled": "--", "c1": "--", "c2": ":", "c4": "-.", "c5": (0, (5, 1))}
+MARKS = {"ss": "o", "oracle": "D", "baseline": "s", "c0": "s", "c1": "o", "c2": "D", "c3": "^", "c4": "v", "c5": "P"}
+ACROSS = 3  # panels in a row
+SIZE = (3.5, 2.7)  # inches of a panel
+
+
+def pictures(figures: Sequence[Figure], note: str, stem: Path) -> list[Path]:
+    """Each figure as `STEM-KEY.png` and `.pdf`; `note` stands on all of them. Those that are tables alone have none."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    out = []
+    for figure in figures:
+        charts = [chart for chart in figure.charts if _drawn(chart)]
+        if not charts:
+            continue
+        n = min(ACROSS, len(charts))
+        rows = -(-len(charts) // n)
+        sheet, axes = plt.subplots(
+            rows, n, figsize=(SIZE[0] * n, SIZE[1] * rows + 0.6), layout="constrained", squeeze=False
+        )
+        for axis, chart in zip(axes.flat, charts, strict=False):
+            _draw(axis, chart)
+        for axis in axes.flat[len(charts) :]:
+            axis.set_visible(False)
+        sheet.suptitle(_plain(f"{figure.title} ({note})"), fontsize=10)
+        for suffix in (".png", ".pdf"):
+            path = stem.with_name(f"{stem.name}-{figure.key}{suffix}")
+            with atomic(path) as fresh:
+                # Without a date, the same results give the same file.
+                about: dict[str, Any] = {"metadata": {"CreationDate": None}} if suffix == ".pdf" else {}
+                sheet.savefig(fresh, dpi=150, **about)
+            out.append(path)
+        plt.close(sheet)
+    return out
+
+
+def markdown(title: str, note: str, tables: Sequence[tuple[str, Table]], path: Path) -> Path:
+    """Every table, one below the other."""
+    parts = [f"# {_line(title)}", f"{_line(note)}"]
+    for name, table in tables:
+        rows = ["| " + " | ".join(_cell(v) for v in row) + " |" for row in (table.head, *table.rows)]
+        parts.append("\n".join([f"## {_line(name)}", "", rows[0], "|" + " --- |" * len(table.head), *rows[1:]]))
+    write_text(path, "\n\n".join(parts) + "\n")
+    return path
+
+
+def _drawn(chart: Chart) -> bool:
+    bars = [*chart.bars, *(bar for column in chart.columns for bar in column.bars)]
+    seen = [bar.value for bar in bars] + [v for line in chart.lines for v in line.y]
+    return any(map(known, seen)) or any(known(v) for group in chart.densities for v in group[2])
+
+
+def _draw(axis: Any, chart: Chart) -> None:
+    axis.set_title(_plain(chart.title), fontsize=9)
+    axis.set_xlabel(_plain(chart.axes[0]), fontsize=8)
+    axis.set_ylabel(_plain(chart.axes[1]), fontsize=8)
+    axis.tick_params(labelsize=7)
+    axis.spines[["top", "right"]].set_visible(False)
+    for line in chart.lines:
+        colour, x = COLOURS.get(line.kind, "#6b7681"), _array(line.x)
+        few = {"marker": MARKS.get(line.kind, "x"), "markersize": 3.5} if len(x) <= 16 else {}
+        dash = DASHES.get(line.kind, "-")
+        axis.plot(x, _array(line.y), color=colour, linestyle=dash, linewidth=1.4, label=_plain(line.name), **few)
+        if line.low is not None and line.high is not None:
+            axis.fill_between(x, _array(line.low), _array(line.high), color=colour, alpha=0.15, linewidth=0)
+    if chart.bars:
+        _across(axis, chart)
+    if chart.columns:
+        _upright(axis, chart)
+    if chart.densities:
+        _densities(axis, chart)
+    if chart.zero:
+        axis.set_ylim(bottom=0)
+    if len(chart.legend) > 1:
+        axis.legend(fontsize=6.5, frameon=False)
+
+
+def _across(axis: Any, chart: Chart) -> None:
+    at = np.arange(len(chart.bars))
+    colours = [COLOURS.get(bar.kind, "#6b7681") for bar in chart.bars]
+    value = _array([bar.value for bar in chart.bars])
+    axis.barh(at, value, color=colours, alpha=0.45, height=0.6)
+    for i, bar in enumerate(chart.bars):
+        if known(bar.low) and known(bar.high):
+            axis.plot([bar.low, bar.high], [i, i], color=colours[i], linewidth=2, solid_capstyle="butt")
+    axis.set_yticks(at, [_plain(bar.name) for bar in chart.bars])
+    axis.invert_yaxis()
+
+
+def _upright(axis: Any, chart: Chart) -> None:
+    kinds = list(dict.fromkeys(bar.kind for column in chart.columns for bar in column.bars))
+    wide = 0.7 / max(len(kinds), 1)
+    for i, column in enumerate(chart.columns):
+        for bar in column.bars:
+            x, colour = i + wide * (kinds.index(bar.kind) - (len(kinds) - 1) / 2), COLOURS.get(bar.kind, "#6b7681")
+            label = _plain(bar.name) if i == 0 else None
+            axis.bar([x], _array([bar.value]), wide * 0.92, color=colour, alpha=0.45, label=label)
+            if known(bar.low) and known(bar.high):
+                axis.plot([x, x], [bar.low, bar.high], color=colour, linewidth=2, solid_capstyle="butt")
+    names = [c.name.removeprefix("q = ") if chart.axes[0] else c.name for c in chart.columns]
+    axis.set_xticks(np.arange(len(names)), [_plain(name) for name in names])
+    if chart.percent:
+        axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+
+
+def _densities(axis: Any, chart: Chart) -> None:
+    groups = [(name, kind, np.array([v for v in values if known(v)])) for name, kind, values in chart.densities]
+    whole = np.concatenate([values for _, _, values in groups])
+    width = max(float(whole.std()), 1e-3 * max(1.0, abs(float(whole.mean()))))
+    bandwidth = 0.5 * width * len(whole) ** -0.2
+    grid = np.linspace(whole.min() - 3 * bandwidth, whole.max() + 3 * bandwidth, 300)
+    for name, kind, values in groups:
+        if len(values):
+            height, colour = density(values, grid, bandwidth), COLOURS.get(kind, "#6b7681")
+            axis.fill_between(grid, height, color=colour, alpha=0.2, linewidth=0)
+            axis.plot(grid, height, color=colour, linestyle=DASHES.get(kind, "-"), label=_plain(name), linewidth=1.4)
+    axis.set_ylim(bottom=0)
+    axis.set_yticks([])
+
+
+def _array(values: Sequence[Value]) -> np.ndarray:
+    return np.array([np.nan if v is None else v for v in values], float)
+
+
+def _plain(text: str) -> str:
+    """Without the sign that begins a formula: names come from the user."""
+    return study_parts.shortened(text, 60).replace("$", r"\$")
+
+
+def _cell(value: Any) -> str:
+    return _line(str(cell(getattr(value, "text", value)))).replace("|", "\\|")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.replace("<", "&lt;").split())
