@@ -53,7 +53,7 @@ def test_there_is_no_other_study():
     assert set(STUDIES) == {*COUNTS, "claims"}
     # Every cell that an agent or a model has in any study, less DT-Joint's other weights: 4,130.
     parts = [set(STUDIES[n].cells("paper")) for n in COUNTS if STUDIES[n].figure not in ("density", "table")]
-    other = {c for c in STUDIES["dt-joint-lambda"].cells("paper")} - set(STUDIES["dt-joint"].cells("paper"))
+    other = set(STUDIES["dt-joint-lambda"].cells("paper")) - set(STUDIES["dt-joint"].cells("paper"))
     assert set(STUDIES["claims"].cells("paper")) == set().union(*parts) - other
 
 

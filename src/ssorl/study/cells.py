@@ -96,8 +96,6 @@ def claim(store: Path, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
             if not finished(store, cell) and held.enter_context(_lock(folder(store, cell), wait=False)):
                 if finished(store, cell):  # it became so while we asked
                     continue
-                for stale in folder(store, cell).glob(".tmp-*"):  # of a process that was killed
-                    shutil.rmtree(stale, ignore_errors=True)
                 mine.append(cell)
         yield mine
 
@@ -127,6 +125,8 @@ def _lock(path: Path, wait: bool) -> Iterator[bool]:
             return
         except OSError:
             pass  # some network folders know no locks
+        for stale in path.glob(".tmp-*"):  # of a process that was killed
+            shutil.rmtree(stale, ignore_errors=True)
         yield True
 
 

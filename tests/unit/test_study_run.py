@@ -1,0 +1,370 @@
+"""Studies as they are run: what a result holds, nothing done twice, killed and gone on with, failures kept apart."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ssorl.data import save
+from ssorl.errors import SsorlError
+from ssorl.idm import IDMS, IdmConfig
+from ssorl.runs import run as run_alone
+from ssorl.study import cells as store_of
+from ssorl.study import schedule
+from ssorl.study.cells import claim, error, finished, folder, result, state
+from ssorl.study.execute import run_batch
+from ssorl.study.grid import Cell, Grid, Study, resolve
+from ssorl.study.scales import SCALES
+from ssorl.study.schedule import batches, run, shape
+
+SETTINGS = {"hidden": (8,), "batch": 16, "updates": 20}
+IDM = {"hidden": (8,), "steps": 40, "validate_every": 20, "batch": 32, "lr": 1e-3}
+BASE = {"agent": "bc", "fraction": 0.2, "settings": SETTINGS, "idm_settings": IDM, "episodes": 2}
+AXES = {"quality": (50, 100), "variant": ("baseline", "ss", "oracle")}
+
+# Runs all cells of a file in a store. Told a name and a number, it dies as by `kill -9` when that file is written for
+# the so-manieth time, before or after; else it notes on standard output which results it wrote.
+WORKER = """
+import json, os, signal, sys
+from pathlib import Path
+file, store, when, name, count = sys.argv[1:]
+real, left = os.replace, int(count)
+def replace(a, b):
+    global left
+    if Path(b).name == name:
+        left -= 1
+        if left == 0:
+            if when == "after":
+                real(a, b)
+            os.kill(os.getpid(), signal.SIGKILL)
+    if Path(b).name == "result.json":
+        print(Path(b).parent.name, flush=True)
+    real(a, b)
+os.replace = replace
+from ssorl.study.grid import Cell
+from ssorl.study.schedule import run
+print(len(run([Cell.from_json(told) for told in json.loads(Path(file).read_text())], store).failed), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory, pointmass) -> str:
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    save(pointmass[:40], path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def cells(dataset) -> list[Cell]:
+    return Study("s", "s", (Grid({"dataset": dataset, **BASE}, AXES),)).cells("smoke")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, cells) -> Path:
+    """A store where all of them were run at once."""
+    store = tmp_path_factory.mktemp("store")
+    heard = []
+    outcome = run(cells, store, tell=lambda what, n, note="": heard.append((what, n)))
+    assert outcome == (5, {}) and len(cells) == 5
+    assert sum(n for what, n in heard if what == "cells") == 5
+    assert sum(n for what, n in heard if what == "training") == 5 * 20
+    assert sum(n for what, n in heard if what == "fitting") == 2 * 40
+    return store
+
+
+def told(store: Path, cell: Cell) -> dict:
+    """All of a result that is no matter of time."""
+    found = result(store, cell)
+    assert found is not None
+    return {k: v for k, v in found.items() if k != "timings"}
+
+
+def one(cells: list[Cell], variant: str, quality: float | None = None) -> Cell:
+    return next(c for c in cells if c.variant == variant and quality in (None, dict(c.recipe).get("quality")))
+
+
+# What a result holds ---------------------------------------------------------------------------------------
+
+
+def test_a_result_holds_what_its_readers_want(done, cells):
+    for cell in cells:
+        found, about = result(done, cell), json.loads((folder(done, cell) / "cell.json").read_text())
+        assert Cell.from_json(found["cell"]) == Cell.from_json(about["cell"]) == cell
+        assert {"versions", "hardware", "commit", "started", "seconds", "data"} <= set(about)
+        assert len(found["returns"]) == 2 and found["all_returns"]["last"] == found["returns"]
+        raw = np.array(found["returns"])
+        np.testing.assert_allclose(found["normalised"], 100 * (raw - 14.10) / (90.38 - 14.10))
+        assert found["score"] == found["scores"]["last"] == pytest.approx(np.mean(found["normalised"]))
+        assert found["scores"]["average"] != found["score"]
+        curve = found["curve"]
+        assert curve["at"] == [10, 20] and len(curve["score"]) == len(curve["actor_loss"]) == 2
+        assert (found["labelled_return"] is None) == (cell.variant == "oracle")
+        assert (found["idm"] is None) == (cell.variant != "ss")
+    best, half = (result(done, one(cells, "ss", q)) for q in (100, 50))
+    assert half["labelled_return"] < best["labelled_return"]
+    assert best["idm"]["mse"] > 0 and best["idm"]["validation_mse"] > 0 and best["idm"]["by_round"] == []
+
+
+def test_it_is_what_a_run_alone_finds(done, cells, dataset, tmp_path, monkeypatch):
+    """The same settings by `ssorl run`: the same split, labels, weights and episodes, to the bit."""
+    monkeypatch.setitem(IDMS, "tiny", IdmConfig(**IDM))
+    alone = run_alone(
+        dataset,
+        tmp_path / "run",
+        agent="bc",
+        idm="tiny",
+        preset="paper",
+        quality=50,
+        fraction=0.2,
+        episodes=2,
+        policy="last",
+        settings=SETTINGS,
+    )
+    for variant in ("baseline", "ss", "oracle"):
+        here = result(done, one(cells, variant, None if variant == "oracle" else 50))
+        assert here["normalised"] == alone.scores[variant]["returns"][0]
+
+
+def test_a_cell_does_not_depend_on_its_company(done, cells, tmp_path):
+    for cell in (one(cells, "ss", 50), one(cells, "oracle")):
+        run([cell], tmp_path)
+        assert told(tmp_path, cell) == told(done, cell)
+
+
+def test_models_and_data_have_results_too(dataset, cells, tmp_path, done):
+    scale = SCALES["smoke"]
+    base = {"dataset": dataset, "fraction": 0.2, "idm_settings": IDM}
+    plain = resolve({**base, "kind": "idm"}, scale)
+    trained = resolve({**base, "kind": "idm", "rounds": 2, "members": 2}, scale)
+    split = resolve({"dataset": dataset, "fraction": 0.2, "kind": "data"}, scale)
+    whole = resolve({"dataset": dataset, "setup": None, "kind": "data"}, scale)
+    assert run([plain, trained, split, whole], tmp_path).failed == {}
+    # The model that the agents of the split had is the one that is measured here.
+    assert result(tmp_path, plain)["idm"] == result(done, one(cells, "ss", 50))["idm"]
+    assert len(result(tmp_path, trained)["idm"]["by_round"]) == 3
+    assert result(tmp_path, trained)["score"] is None
+    both, every = result(tmp_path, split)["data"], result(tmp_path, whole)["data"]
+    assert len(both["labelled"]) == 8 and len(both["unlabelled"]) == 32 and both["normalised"]
+    assert sorted(both["labelled"] + both["unlabelled"]) == sorted(every["labelled"])
+    assert np.mean(both["labelled"]) == pytest.approx(result(tmp_path, split)["labelled_return"], abs=1e-3)
+
+
+def test_thirds(dataset, tmp_path):
+    """Cells of different trajectories in one batch."""
+    base = {**BASE, "dataset": dataset, "setup": "decoupled"}
+    base = {k: v for k, v in base.items() if k != "fraction"} | {"labelled_fraction": 0.1, "unlabelled_fraction": 0.2}
+    axis = {"low": {"labelled": "low"}, "high": {"labelled": "high", "variant": "baseline"}}
+    some = Study("s", "s", (Grid(base, {"labelled": axis}),)).cells("smoke")
+    assert len(batches(some, tmp_path)) == 1
+    assert run(some, tmp_path) == (2, {})
+    low, high = (result(tmp_path, cell)["labelled_return"] for cell in some)
+    assert low < high
+
+
+# Nothing twice ---------------------------------------------------------------------------------------------
+
+
+def never(*args) -> None:
+    raise AssertionError("nothing was left to do")
+
+
+def test_finished_cells_are_not_run_again(done, cells):
+    before = {cell: (folder(done, cell) / "result.json").stat().st_mtime_ns for cell in cells}
+    assert run(cells, done, executor=never) == (5, {})
+    run_batch(cells, done)
+    assert before == {cell: (folder(done, cell) / "result.json").stat().st_mtime_ns for cell in cells}
+    assert not any((done / "work").iterdir())  # checkpoints are of use until the results are there
+
+
+def test_another_agent_finds_the_models(done, cells, dataset, tmp_path):
+    shutil.copytree(done, tmp_path / "s")
+    before = {path: path.read_bytes() for path in (tmp_path / "s" / "idms").rglob("report.json")}
+    other = {"dataset": dataset, **BASE, "settings": {**SETTINGS, "hidden": (4,)}}
+    more = Study("t", "t", (Grid(other, {"quality": (50, 100)}),)).cells("smoke")
+    heard: set[str] = set()
+    assert run(more, tmp_path / "s", tell=lambda what, n, note="": heard.add(what)).failed == {}
+    assert "fitting" not in heard and len(before) == 2
+    assert {path: path.read_bytes() for path in (tmp_path / "s" / "idms").rglob("report.json")} == before
+
+
+def test_batches_are_of_one_shape_and_no_larger_than_the_device(cells, dataset, tmp_path):
+    other = [resolve({"dataset": dataset, **BASE, "agent": "td3bc", "seed": seed}, SCALES["smoke"]) for seed in (0, 1)]
+    found = batches([*cells, *other], tmp_path, size=3)
+    assert sorted(map(len, found)) == [2, 2, 3]
+    assert all(len({shape(cell) for cell in batch}) == 1 for batch in found)
+    assert sorted(c.hash for batch in found for c in batch) == sorted(c.hash for c in [*cells, *other])
+    assert len(batches(cells, tmp_path, size=lambda group: len(group))) == 1
+
+
+def test_what_another_process_holds_is_left_and_waited_for(cells, tmp_path, monkeypatch, done):
+    """While it is held nothing runs; once the other is through its results are taken."""
+    monkeypatch.setattr(store_of.wait_for_others, "__defaults__", (0.05,))
+    with claim(tmp_path, cells) as mine, claim(tmp_path, cells) as theirs:
+        assert mine == cells and theirs == []
+        run_batch(cells, tmp_path)  # at once: there is nothing for it
+        assert state(tmp_path, cells) == (0, 0, 5)
+        other = threading.Thread(target=run, args=(cells, tmp_path))
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        for cell in cells:
+            shutil.copy(folder(done, cell) / "result.json", folder(tmp_path, cell))
+    other.join(30)
+    assert not other.is_alive() and state(tmp_path, cells) == (5, 0, 0)
+
+
+# Killed ----------------------------------------------------------------------------------------------------
+
+
+def worker(cells: list[Cell], store: Path, when: str = "", name: str = "", count: int = 0) -> subprocess.Popen:
+    store.mkdir(exist_ok=True)
+    file = store.parent / "cells.json"
+    file.write_text(json.dumps([cell.as_json() for cell in cells]))
+    args = [sys.executable, "-c", WORKER, file, store, when, name, count]
+    return subprocess.Popen(list(map(str, args)), stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("when", "name", "count", "there"),
+    [("before", "report.json", 2, 0), ("after", "run-2.npz", 1, 0), ("before", "result.json", 3, 2)],
+    ids=["while models are fitted", "while agents train", "while results are written"],
+)
+def test_a_kill_loses_nothing(cells, done, tmp_path, when, name, count, there):
+    store = tmp_path / "s"
+    with worker(cells, store, when, name, count) as killed:
+        killed.communicate(timeout=100)
+    assert killed.returncode == -signal.SIGKILL
+    assert state(store, cells) == (there, 0, 5 - there)
+    kept = {path: path.stat().st_mtime_ns for path in (store / "cells").glob("*/result.json")}
+    trained = []
+    outcome = run(cells, store, tell=lambda what, n, note="": trained.append((what, n, note)))
+    assert outcome == (5, {})
+    assert all(path.stat().st_mtime_ns == at for path, at in kept.items())
+    for cell in cells:
+        assert told(store, cell) == told(done, cell)
+    if name == "run-2.npz":  # two runs were through, and the third at its first look
+        assert sum(n for what, n, note in trained if note == "from a checkpoint") == 20 + 20 + 10
+    if name == "result.json":  # nothing was trained again
+        assert sum(n for what, n, note in trained if note == "from a checkpoint") == 5 * 20
+    assert not list(store.rglob(".tmp-*"))
+
+
+def test_two_schedulers_run_no_cell_twice(cells, done, tmp_path):
+    both = [worker(cells, tmp_path / "s") for _ in range(2)]
+    wrote = [process.communicate(timeout=200)[0].split() for process in both]
+    assert [w.pop() for w in wrote] == ["0", "0"]
+    assert sorted(wrote[0] + wrote[1]) == sorted(cell.hash for cell in cells)
+    assert all(told(tmp_path / "s", cell) == told(done, cell) for cell in cells)
+
+
+def test_a_disk_that_takes_no_more(cells, done, tmp_path, monkeypatch):
+    """No file of more than 3 kB gets onto it: models and checkpoints do not fit. Afterwards all is well again."""
+    real = os.fsync
+
+    def fsync(number: int) -> None:
+        if os.fstat(number).st_size > 3000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        outcome = run(cells, tmp_path)
+    assert outcome.done == 0 and set(outcome.failed) == set(cells)
+    assert all("No space left on device" in why for why in outcome.failed.values())
+    assert not list(tmp_path.rglob(".tmp-*")) and not list(tmp_path.rglob("result.json"))
+    assert run(cells, tmp_path) == (5, {})
+    assert all(told(tmp_path, cell) == told(done, cell) for cell in cells)
+
+
+def test_a_full_disk_stops_it_at_once(cells, tmp_path, monkeypatch):
+    calls = []
+
+    def fails(batch, store, tell):
+        calls.append(batch)
+        raise SsorlError("x: cannot be written (No space left on device)")
+
+    real = shutil.disk_usage("/")
+    monkeypatch.setattr(schedule.shutil, "disk_usage", lambda path: real._replace(free=0))
+    with pytest.raises(SsorlError, match=r"the disk is full .* goes on from here"):
+        run(cells, tmp_path, executor=fails, size=1)
+    assert len(calls) == 1
+
+
+# Failures --------------------------------------------------------------------------------------------------
+
+
+class Flaky:
+    """Does nothing but note, and fails as it is told: batches with a bad cell always, others the first time."""
+
+    def __init__(self, bad: set[Cell], once: bool = False) -> None:
+        self.bad, self.once, self.calls = bad, once, []
+
+    def __call__(self, batch, store, tell) -> None:
+        self.calls.append(list(batch))
+        if self.once and len(self.calls) == 1:
+            raise RuntimeError("a hiccup")
+        if self.bad & set(batch):
+            raise ValueError("no good")
+        for cell in batch:
+            store_of.write(Path(store), cell, {"score": 1.0}, {})
+
+
+def test_a_batch_that_fails_is_tried_once_more(cells, tmp_path):
+    executor, said = Flaky(set(), once=True), []
+    assert run(cells, tmp_path, executor, say=said.append) == (5, {})
+    assert list(map(len, executor.calls)) == [5, 5]
+    assert said == ["a batch of 5 cells failed (a hiccup); once more"]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_failing_cell_is_kept_apart(cells, tmp_path, workers):
+    bad = cells[2]
+    outcome = run(cells, tmp_path, executor := Flaky({bad}), workers=workers)
+    assert outcome == (4, {bad: "no good"})
+    assert list(map(len, executor.calls)) == [5, 5, 1, 1, 1, 1, 1]
+    assert "ValueError: no good" in (error(tmp_path, bad) or "") and state(tmp_path, cells) == (4, 1, 1)
+    # Once it is mended the same call does it, and the error goes.
+    assert run(cells, tmp_path, Flaky(set())) == (5, {})
+    assert error(tmp_path, bad) is None and state(tmp_path, cells) == (5, 0, 0)
+
+
+def test_several_batches_at_a_time(cells, tmp_path):
+    executor = Flaky({cells[0]})
+    outcome = run(cells, tmp_path, executor, workers=2, size=1)
+    assert outcome.done == 4 and list(outcome.failed) == [cells[0]]
+
+
+def test_a_failure_deep_inside_keeps_the_rest(dataset, cells, tmp_path):
+    """A share of labels that comes to no trajectory, in a batch with others that are fine."""
+    wrong = resolve({"dataset": dataset, **BASE, "fraction": 0.001}, SCALES["smoke"])
+    fine = one(cells, "baseline", 50)
+    outcome = run([wrong, fine], tmp_path)
+    assert outcome.done == 1 and "is none" in outcome.failed[wrong]
+    assert finished(tmp_path, fine) and "Traceback" in (error(tmp_path, wrong) or "")
+
+
+def test_a_result_that_cannot_be_read_is_made_again(done, cells, tmp_path):
+    store = tmp_path / "s"
+    shutil.copytree(done, store)
+    (folder(store, cells[0]) / "result.json").write_text('{"schema": 1, "cell"')
+    assert state(store, cells) == (4, 0, 1)
+    model = next((store / "idms").iterdir())
+    (model / "model" / "idm.json").write_text("{")
+    assert run(cells, store) == (5, {})
+    assert told(store, cells[0]) == told(done, cells[0])
+
+
+def test_data_without_a_place_to_play(dataset, tmp_path, pointmass):
+    save(pointmass[:40].with_meta(env=None), tmp_path / "lost.npz")
+    lost = resolve({"dataset": str(tmp_path / "lost.npz"), **BASE}, SCALES["smoke"])
+    assert "names no environment" in run([lost], tmp_path / "s").failed[lost]
