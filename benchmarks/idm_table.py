@@ -12,6 +12,7 @@ Cells are appended to results/idm-table.jsonl (or --store) with all that made th
 import argparse
 import ast
 import json
+import re
 import subprocess
 import time
 from dataclasses import asdict, replace
@@ -114,6 +115,27 @@ def table(store: Path) -> str:
     return "\n".join(lines)
 
 
+def variants(store: Path) -> str:
+    """A row an IDM, a column a dataset and quality, seed 0 alone where others have only that."""
+    cells = stored(store)
+    idms = list(dict.fromkeys(c["idm"] for c in cells))
+    columns = list(dict.fromkeys((c["dataset"], c["quality"]) for c in cells))
+    lines = ["| | " + " | ".join(f"{n} q={q}" for n, q in columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for idm in idms:
+        row = []
+        for name, q in columns:
+            found = [c["mse"] for c in cells if (c["idm"], c["dataset"], c["quality"], c["seed"]) == (idm, name, q, 0)]
+            row.append(f"{found[0]:.4f}" if found else "")
+        lines.append(f"| {idm} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def into_docs(mark: str, body: str) -> None:
+    page = Path(__file__).parents[1] / "docs" / "idm.md"
+    pattern = rf"(<!-- generated: {mark} -->\n).*?(<!-- end -->)"
+    page.write_text(re.sub(pattern, lambda m: f"{m[1]}{body}\n{m[2]}", page.read_text(), flags=re.S))
+
+
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--idm", nargs="+", default=["paper", "robust"], choices=list(IDMS))
@@ -127,6 +149,7 @@ def main() -> None:
     p.add_argument("--store", type=Path, default=STORE)
     p.add_argument("--commit", help="where the code has no repository around it")
     p.add_argument("--table", action="store_true", help="only print what is stored")
+    p.add_argument("--docs", metavar="MARK", help="and put it into docs/idm.md: full or variants")
     args = p.parse_args()
     args.store.parent.mkdir(exist_ok=True)
     began = time.perf_counter()
@@ -136,7 +159,10 @@ def main() -> None:
             if time.perf_counter() - began < args.max_seconds:
                 config = replace(IDMS[idm], steps=args.steps or IDMS[idm].steps)
                 run(robot, " ".join([idm, *args.change]), replace(config, **changes), args)
-    print(table(args.store))
+    told = variants(args.store) if args.docs == "variants" else table(args.store)
+    print(told)
+    if args.docs:
+        into_docs(args.docs, told)
 
 
 if __name__ == "__main__":
