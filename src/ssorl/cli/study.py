@@ -113,7 +113,8 @@ class Show:
             rows = [{"cell": p.cell.hash, **p.at} for p in points]
             return print_json({**told, "grid": rows})
         print(f"{study.name}: {study.title}" + (f" ({study.paper})" if study.paper else ""))
-        _table(("axis", "values"), [(name, ", ".join(map(str, values))) for name, values in axes.items()])
+        for name, values in axes.items():
+            print(f"  {name:20}{' | '.join(map(str, values))}")
         print(f"{len(points):,} points, {len(cells):,} cells at scale {self.part.scale}: {_state(found)}")
         return None
 
@@ -146,7 +147,7 @@ class Run:
         print(f"{outcome.done:,} of {len(cells):,} cells are done", file=sys.stderr)
         _draw(self.part)
         if outcome.failed:
-            print(f"ssorl: {len(outcome.failed)} cells failed; the same command tries them again:", file=sys.stderr)
+            print(f"ssorl: {len(outcome.failed)} failed; the same command tries again:", file=sys.stderr)
             for cell, why in outcome.failed.items():
                 print(f"  {self.part.store / 'cells' / cell.hash / 'error.txt'}: {why}", file=sys.stderr)
             sys.exit(1)
@@ -165,7 +166,8 @@ class Run:
         print(f"{self.part.name} at scale {self.part.scale}: {found.cells:,} cells, {found.done:,} done")
         print(f"to do: {found.cells - found.done:,} cells, {found.shared:,} of them in other studies too")
         print(f"       {found.models:,} inverse dynamics models, {found.updates:,} updates of agents")
-        print(f"       {found.shapes:,} shapes, each in batches that fit the device")
+        shapes = "1 shape" if found.shapes == 1 else f"{found.shapes:,} shapes"
+        print(f"       in batches that fit the device, of {shapes} to be compiled")
         for kind, device in DEVICES.items():
             mark = "  <- a device of this kind is here" if kind == here else ""
             print(f"about {duration(found.seconds[kind])} on {device.words}{mark}")
@@ -255,7 +257,13 @@ class Study:
 def _draw(part: Part) -> None:
     from ssorl.report.study import page
 
-    print(page(part.study(), part.scale, part.store))
+    study = part.study()
+    if study.figure == "claims":
+        from ssorl.study.claims import ledger
+
+        for verdict in ledger(part.store, part.scale):
+            print(verdict)
+    print(page(study, part.scale, part.store))
 
 
 def _state(found) -> str:

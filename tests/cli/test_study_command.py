@@ -1,0 +1,153 @@
+"""`ssorl study` from end to end: list, show, run, status and report, with a study of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ssorl.cli import main
+from ssorl.data import save
+from ssorl.study import schedule
+
+TOML = """
+title = "Mine"
+[base]
+dataset = "{data}"
+agent = "bc"
+fraction = 0.2
+episodes = 2
+[base.settings]
+hidden = [8]
+batch = 16
+updates = 20
+[base.idm_settings]
+hidden = [8]
+steps = 40
+validate_every = 20
+batch = 32
+lr = 1e-3
+[axes]
+quality = [50, 100]
+variant = ["baseline", "ss", "oracle"]
+"""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, pointmass) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    save(pointmass[:40], folder / "small.npz")
+    (folder / "mine.toml").write_text(TOML.format(data=folder / "small.npz"))
+    return folder / "mine.toml"
+
+
+@pytest.fixture(scope="module")
+def store(study) -> Path:
+    """Where it was run once."""
+    main(["study", "run", str(study), "--store", str(study.parent / "store")])
+    return study.parent / "store"
+
+
+def test_the_list_names_every_study(capsys):
+    main(["study", "list", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 23 and rows[1]["name"] == "main-medium-expert" and all(row["title"] for row in rows)
+    main(["study", "list"])
+    assert "self-training-mse" in capsys.readouterr().out
+
+
+def test_show_tells_the_axes_and_every_cell(study, store, capsys):
+    capsys.readouterr()
+    main(["study", "show", str(study), "--store", str(store), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["axes"]["quality"] == [50, 100] and told["points"] == 6 and told["cells"] == 5 == told["done"]
+    assert {row["cell"] for row in told["grid"]} == {path.name for path in (store / "cells").iterdir()}
+    main(["study", "show", "idm-architecture", "--scale", "paper", "--store", str(store)])
+    out = capsys.readouterr().out
+    assert "360 points, 300 cells at scale paper: 0 done, 300 to do" in out and "k = 2, symmetric" in out
+
+
+def test_a_run_ends_in_a_page_and_is_not_done_again(study, store, capsys, monkeypatch):
+    capsys.readouterr()
+    monkeypatch.setattr("ssorl.study.execute.KINDS", {})  # whatever it tried to do would fail
+    main(["study", "run", str(study), "--store", str(store)])
+    out, err = capsys.readouterr()
+    assert Path(out.strip()).is_file() and out.strip().endswith(".html")
+    assert "0 of 5 cells to do" in err and "5 of 5 cells are done" in err
+    main(["study", "report", str(study), "--store", str(store)])
+    assert capsys.readouterr().out == out
+
+
+def test_progress_is_told(study, tmp_path, capsys):
+    main(["study", "run", str(study), "--store", str(tmp_path), "--only", "variant=ss", "quality=50"])
+    err = capsys.readouterr().err
+    assert "1 of 1 cells to do" in err and "training: 20 of 20 updates" in err and "1 of 1 cells are done" in err
+
+
+def test_status_counts(study, store, tmp_path, capsys):
+    capsys.readouterr()
+    main(["study", "status", str(study), "--store", str(store), "--json"])
+    rows = {row["scale"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["smoke"]["done"] == 5 and rows["smoke"]["left"] == 0 and rows["paper"]["done"] == 0
+    main(["study", "status", "--store", str(tmp_path)])
+    assert "nothing is done yet" in capsys.readouterr().out
+
+
+def test_a_dry_run_tells_what_there_is_to_do(study, store, tmp_path, capsys):
+    capsys.readouterr()
+    main(["study", "run", str(study), "--store", str(store), "--seeds", "2", "--dry-run"])
+    out = capsys.readouterr().out
+    assert "10 cells, 5 done" in out and "2 inverse dynamics models, 100 updates of agents" in out
+    assert "GPU-hours" in out and "a device of this kind is here" in out and "of 1 shape to" in out
+    main(["study", "run", "maze2d", "--scale", "paper", "--store", str(tmp_path / "none"), "--dry-run"])
+    out = capsys.readouterr().out
+    assert "260 cells, 0 done" in out and "52,000,000 updates of agents" in out
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_failing_cell_is_named_and_the_rest_is_there(study, tmp_path, capsys):
+    broken = tmp_path / "broken.toml"
+    broken.write_text(
+        study.read_text().replace("fraction = 0.2", "").replace("[axes]", "[axes]\nfraction = [0.2, 0.001]")
+    )
+    with pytest.raises(SystemExit) as end:
+        main(["study", "run", str(broken), "--store", str(tmp_path), "--only", "quality=50", "variant=baseline"])
+    out, err = capsys.readouterr()
+    assert end.value.code == 1 and "1 of 2 cells are done" in err and "ssorl: 1 failed" in err
+    named = next(line.strip() for line in err.splitlines() if "error.txt" in line)
+    assert Path(named.split(":")[0]).is_file() and "is none" in named
+    assert out.strip().endswith(".html")
+
+
+def test_it_says_how_to_go_on(study, tmp_path, capsys, monkeypatch):
+    def stopped(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(schedule, "run", stopped)
+    monkeypatch.setattr("sys.argv", ["ssorl", "study", "run", "some thing.toml"])
+    with pytest.raises(SystemExit) as end:
+        main(["study", "run", str(study), "--store", str(tmp_path)])
+    assert end.value.code == 130 and "ssorl study run 'some thing.toml'" in capsys.readouterr().err
+
+
+def test_claims_are_told_line_by_line(tmp_path, capsys):
+    main(["study", "report", "claims", "--scale", "paper", "--store", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 13 and all("undecided" in line for line in lines[:12]) and lines[12].endswith(".html")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["run", "main-medium-exper"], "did you mean main-medium-expert"),
+        (["show", "maze2d", "--only", "agent"], "write AXIS=VALUE"),
+        (["show", "maze2d", "--only", "agent=dt"], "nothing of maze2d is left"),
+        (["run", "maze2d", "--seeds", "0"], "--seeds is 0"),
+    ],
+)
+def test_a_mistake_is_one_sentence(args, words, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["study", *args])
+    err = capsys.readouterr().err
+    assert end.value.code == 2 and words in err and err.count("\n") == 1
