@@ -91,6 +91,16 @@ def test_the_interval_of_the_mean_is_the_known_one():
     assert (wider.high - wider.low) / 2 == pytest.approx(2.576 * deviation, rel=0.03)
 
 
+def test_an_interval_by_students_t_is_the_textbook_one():
+    values = [3.0, 5, 4, 8, 5]  # mean 5, standard error sqrt(3.5 / 5), t of 4 degrees at 97.5 % is 2.776
+    found = stats.student(stats.mean, [values])
+    assert found.value == 5
+    assert (found.high - 5, 5 - found.low) == pytest.approx((2.776 * 0.7**0.5,) * 2, rel=0.02)
+    plain = stats.estimate(stats.mean, [values])
+    assert plain.high - plain.low < 0.8 * (found.high - found.low)  # that of percentiles is too narrow
+    assert stats.student(stats.mean, [[1.0]]) == (1, -np.inf, np.inf)
+
+
 def test_the_same_seed_gives_the_same_interval_whatever_the_memory(monkeypatch):
     group = list(scores(0.0))
     first = stats.estimate(stats.iqm, group, replications=2000, seed=4)

@@ -39,7 +39,7 @@ def page(study: Study, scale: str, store: Path | str) -> Path:
         verdicts = judge(found, scale)
         drawn, (said, more) = ledger_figures(verdicts), ledger_words(verdicts)
     else:
-        drawn, said, more = figures(study, found), answer(study, found), []
+        drawn, said, more = figures(study, found), answer(study, scale, found), []
     stem = store / "reports" / f"{re.sub(r'[^a-zA-Z0-9_-]+', '-', study.name).strip('-') or 'study'}-{scale}"
     badge = "smoke: no evidence" if scale == "smoke" else f"scale {scale}"
     told = f"{study.title}, {badge}" if study.title else badge

@@ -12,11 +12,13 @@ from ssorl.study.scales import SCALES
 ENOUGH = 5  # seeds of the paper
 
 
-def answer(study: Study, found: list[Found]) -> str:
+def answer(study: Study, scale: str, found: list[Found]) -> str:
     """The results in one sentence."""
     cells = {one.hash for one in found if one.result}
     if not cells:
         return "No cell of this study has finished yet."
+    if scale == "smoke":
+        return "A smoke run: it shows that everything runs, and is no evidence of anything else."
     if {"baseline", "ss"} <= set(values(found, "variant")) and (said := _gain(found)):
         return said
     if study.figure == "iqm" and (said := _best(study, found)):

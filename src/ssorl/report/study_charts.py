@@ -14,6 +14,8 @@ from ssorl.study import stats
 from ssorl.study.found import Found, number, numbers, select, values
 from ssorl.study.grid import Study
 
+WHO = "Labelled data alone is the baseline, with the unlabelled data SS, all actions known the oracle. "
+
 
 @dataclass(frozen=True)
 class Column:
@@ -63,7 +65,9 @@ def by_quality(study: Study, found: list[Found]) -> Figure:
         _against(study, some, title, parts.unit(found), lambda one: one.score)
         for title, some in parts.panels(study, found, parts.apart(study, found, "quality", "variant"))
     ]
-    return Figure("by-quality", f"{parts.unit(found).capitalize()} against label quality", parts.bands(found), charts)
+    return Figure(
+        "by-quality", f"{parts.unit(found).capitalize()} against label quality", WHO + parts.bands(found), charts
+    )
 
 
 def mse_by_quality(study: Study, found: list[Found]) -> Figure:
@@ -96,7 +100,7 @@ def gap(study: Study, found: list[Found]) -> Figure:
         keys = [(v, words.NAMES.get(v, str(v))) for v in agents]
         charts.append(Chart(title, table, (axis, "relative gap"), columns=columns, legend=keys, percent=True))
     pooled = "" if study.by == "variant" else " Each bar is the interquartile mean over all datasets, qualities, seeds."
-    text = "How far below the oracle, as a share of it: 0 is as good as having every action." + pooled
+    text = WHO + "The gap is how far below the oracle, as a share of it: 0 is as good as having every action." + pooled
     return Figure("gap", "Relative gap to the oracle", f"{text} {parts.whiskers(found)}", charts)
 
 

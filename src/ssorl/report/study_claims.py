@@ -28,8 +28,8 @@ def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
 
 def ledger_figures(verdicts: list[Verdict]) -> list[Figure]:
     """The ledger, and the checks of each claim."""
-    head = ("claim", "what it says", "verdict", "checks hold", "fail", "open", "cells missing")
-    rows = [(v.claim.number, v.claim.statement, v.outcome, *v.counts.values(), len(v.missing)) for v in verdicts]
+    head = ("claim", "verdict", "what it says", "checks hold", "fail", "open", "cells missing")
+    rows = [(v.claim.number, v.outcome, v.claim.statement, *v.counts.values(), len(v.missing)) for v in verdicts]
     ledger = Figure("ledger", "The ledger", "", [Chart("The ledger", Table("claims", head, rows))])
     return [ledger, *map(_figure, verdicts)]
 
@@ -58,10 +58,12 @@ def _chart(title: str, judged: list[Judged], unit: str) -> Chart:
         ends = j.estimate or (None, None, None)
         full.append((j.check.name, *ends, j.check.claimed, j.says, j.note, len(j.missing)))
         value, low, high = (None if v is None else factor * v for v in ends)
-        goal = next((factor * v for v in (j.check.low, j.check.high) if math.isfinite(v) and v), None)
+        bounds = [factor * v for v in (j.check.low, j.check.high) if math.isfinite(v) and v]
+        goal = bounds[0] if len(bounds) == 1 else None
         bars.append(svg.Bar(j.check.name, value, text, KINDS[j.says], low, high, goal=goal))
     head = ("check", "value", "claimed", "result", "why open", "cells missing")
     drawn = bars if len(bars) <= DRAWN and any(bar.value is not None for bar in bars) else ()
-    axes = (UNITS[unit], "") if drawn else ("", "")
+    marked = "; an upright line is the bound claimed" if any(bar.goal is not None for bar in bars) else ""
+    axes = (UNITS[unit] + marked, "") if drawn else ("", "")
     legend = [(KINDS[says], says) for says in dict.fromkeys(j.says for j in judged)] if drawn else ()
     return Chart(title, Table(title, head, rows, full), axes, bars=drawn, legend=legend)

@@ -14,8 +14,10 @@ from ssorl.study.found import Found, number, select, values
 from ssorl.study.grid import Study
 from ssorl.study.stats import Estimate
 
+VARIANTS = {"baseline": "baseline", "ss": "SS", "oracle": "oracle"}  # as the paper calls them
 KINDS = 8  # colours for series other than baseline, SS and oracle
 LOWER = 50  # the paper tells the worse half of the label qualities apart
+BRIEF = {key: name for v, name in VARIANTS.items() for key in (v, words.NAMES[v])}  # in the heads of tables
 SHORT = {"lambda_s": "λ_s", "lambda_r": "λ_r", "labelled": "labelled", "unlabelled": "unlabelled"}
 
 
@@ -50,7 +52,8 @@ def pooled(study: Study, found: list[Found]) -> Iterator[tuple[str, list[Found]]
     for n in range(max(1, len(study.panels) - 1), len(study.panels) + 1):
         yield from panels(study, found, study.panels[:n])
     if not study.panels:
-        yield from panels(study, found, ())
+        halves = any(True for _ in lower_half(study, found))
+        yield ("all q together" if halves else study.title), found
 
 
 def lower_half(study: Study, found: list[Found]) -> Iterator[tuple[str, list[Found]]]:
@@ -119,7 +122,8 @@ def estimates(name: str, first: str, across: Sequence[str], rows: list[tuple], p
     """Estimates as read, and in the file to download with their ends in columns of their own."""
     shown = [(row, *(text(told.get(key), percent) for key in across)) for row, told in rows]
     ends = [(row, *(x for key in across for x in (told.get(key) or (None,) * 3))) for row, told in rows]
-    head = [words.NAMES.get(key, str(key)) for key in across]
+    head = [BRIEF.get(key, str(key)) for key in across]
+    first = first.replace("_", " ")
     full = [(first, *(f"{key}{end}" for key in head for end in ("", " low", " high"))), *ends]
     return Table(name, (first, *head), shown, full)
 

@@ -98,7 +98,7 @@ def bars(key: str, title: str, about: str, rows: Sequence[Bar], width: int = WID
     """Bars from zero with intervals, and the single observations in a lane below each; `scale` goes to `span`."""
     above = width < 480  # a phone has no room for names at the side
     longest = max((len(row.name) for row in rows), default=0)
-    left = 6.0 if above else min(260.0, 24 + 7.4 * longest)
+    left = 6.0 if above else min(340.0, 24 + 7.0 * longest)
     right = width - (6.0 if above else 40 + 7.0 * max((len(row.text) for row in rows), default=0))
     dots = any(row.dots for row in rows)
     step = (26 if above else 12) + (34 if dots else 22)

@@ -70,7 +70,7 @@ def _four(found: list[Found]) -> Iterator[Check]:
         yield from _beats(found, study, "dataset", "agent")
         for at, name in _places(found, study, "dataset", "agent"):
             best, worst = (tasks(found, study, **at, variant="ss", quality=q) for q in (100, 10))
-            yield _better(name=f"{name}: SS at q = 100 − at q = 10", groups=(best, worst))
+            yield _better(name=f"{name}: SS, q = 100 − q = 10", groups=(best, worst))
 
 
 def _five(found: list[Found]) -> Iterator[Check]:
@@ -88,7 +88,7 @@ def _six(found: list[Found]) -> Iterator[Check]:
     others = [name for name in _idms(found, "self-training") if name != "ours"]
     for name in others:
         pair = (tasks(found, "self-training", idm=who) for who in ("ours", name))
-        yield _better_iqm(name=f"return: one round − self-training ({name})", groups=tuple(pair))
+        yield _better_iqm(name=f"return over {name}", groups=tuple(pair))
     for words, qualities, claimed in (
         ("q ≤ 50", (10, 30, 50), (-COMPARABLE, COMPARABLE)),
         ("q > 50", (70, 90, 100), (-math.inf, 0.0)),
@@ -96,7 +96,7 @@ def _six(found: list[Found]) -> Iterator[Check]:
         for name in others:
             pair = (tasks(found, "self-training-mse", idm=who, quality=qualities) for who in ("ours", name))
             yield Check(
-                name=f"error, {words}: one round relative to self-training ({name})",
+                name=f"error at {words} relative to {name}",
                 statistic=_relative_error,
                 groups=tuple(pair),
                 unit="share",
@@ -143,7 +143,7 @@ def _eleven(found: list[Found]) -> Iterator[Check]:
         yield _same_iqm(name=f"cql: {_share(more)} unlabelled − 10 %", groups=tuple(pair))
     at = {"agent": "dt", "labelled": "high", "unlabelled": ("low", "med")}
     pair = (tasks(found, "unlabelled-size", **at, unlabelled_fraction=f) for f in (0.5, 0.1))
-    name = "dt, labelled high, unlabelled low or med: 50 % unlabelled − 10 %"
+    name = "dt, high with low or med: 50 % unlabelled − 10 %"
     yield _better_iqm(name=name, groups=tuple(pair), low=-math.inf, high=0.0)
 
 

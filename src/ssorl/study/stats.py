@@ -9,11 +9,13 @@ of resamples at once: each is [block, seeds, ...], and the answer [block].
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import stdtrit
 
 from ssorl.errors import SsorlError
 
@@ -114,6 +116,28 @@ def resamples(statistic: Statistic, groups: Sequence[Strata], replications: int,
         n = min(block, replications - start)
         out.append(statistic(*([s[rng.integers(len(s), size=(n, len(s)))] for s in group] for group in groups)))
     return np.concatenate(out)
+
+
+def student(
+    statistic: Statistic,
+    *groups: Sequence[ArrayLike],
+    replications: int = REPLICATIONS,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> Estimate:
+    """The statistic with an interval by Student's t, its standard error that of the resamples.
+
+    Percentile intervals of few seeds are too narrow (at 95 % with five seeds, about one in eight misses) and have no ends
+    beyond the most extreme resample: no ground for a verdict out of many.
+    """
+    told = [_checked(group) for group in groups]
+    value = float(statistic(*([s[None] for s in group] for group in told))[0])
+    n, freedom = fewest(*told), sum(len(s) - 1 for group in told for s in group)
+    if n < 2:
+        return Estimate(value, -math.inf, math.inf)
+    draws = resamples(statistic, told, replications, seed)
+    half = float(draws.std() * math.sqrt(n / (n - 1)) * stdtrit(freedom, (1 + level) / 2))
+    return Estimate(value, value - half, value + half)
 
 
 def fewest(*groups: Sequence[ArrayLike]) -> int:

@@ -1,0 +1,224 @@
+"""The ledger of claims: what it takes to confirm, refute, or leave one open."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+from study_samples import fill, mse, result, score
+
+from ssorl.study import claims, stats
+from ssorl.study.claims import Check, judge, ledger, tasks
+from ssorl.study.found import Found, gather, read
+from ssorl.study.paper import STUDIES
+from ssorl.study.paper_claims import CLAIMS
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    """Every place that the claims need, at the scale with three seeds, without results."""
+    return gather(STUDIES["claims"], "lite", tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    """Enough for intervals of these clear results, and quick."""
+    for name in ("estimate", "student"):
+        monkeypatch.setattr(stats, name, partial(getattr(stats, name), replications=400))
+
+
+def with_results(found, of=score, error=mse, keep=lambda one: True, noise=0.3):
+    return [
+        one._replace(result=told(one, of, error, noise)) if keep(one) else one._replace(result=None) for one in found
+    ]
+
+
+def told(one: Found, of, error, noise) -> dict:
+    seed = one.at["seed"] - 1
+    return {"schema": 1, "score": of(one.at) + noise * seed, "idm": {"mse": error(one.at) * (1 + 0.01 * seed)}}
+
+
+def outcome(found, number, scale="lite"):
+    return claims._verdict(CLAIMS[number - 1], found, scale)
+
+
+def test_every_claim_has_its_checks(empty):
+    verdicts = judge(empty, "lite")
+    assert [v.claim.number for v in verdicts] == list(range(1, 13)) == [c.number for c in CLAIMS]
+    # By hand: 2 datasets x 3 agents x 6 q; 2 x 3; 4 shares x 3 agents x (6 q + 1); (2 + 2 + 3 + 1) datasets x 3 agents
+    # and 4 mazes, two checks each; 4; 4 rivals in return and in error below and above; 2 + 2; 4 places x 3 pairs,
+    # twice; 2 agents x 2 sizes; 2 and 1; 3.
+    assert [len(v.judged) for v in verdicts] == [36, 6, 84, 2 * (8 * 3 + 4), 4, 12, 4, 12, 12, 4, 3, 3]
+    for verdict in verdicts:
+        for judged in verdict.judged:
+            assert all(len(task) == 3 for group in judged.check.groups for task in group), judged.check.name
+            assert all(judged.check.groups), judged.check.name
+            assert len({j.check.name for j in verdict.judged}) == len(verdict.judged)
+
+
+def test_without_results_all_is_open_and_all_is_listed(empty):
+    for verdict in judge(empty, "lite"):
+        assert verdict.outcome == "undecided" and verdict.counts["open"] == len(verdict.judged)
+        needed = {one.hash for j in verdict.judged for group in j.check.groups for task in group for one in task}
+        assert {one.hash for one in verdict.missing} == needed
+        assert all(j.estimate is None and j.note == "cells are missing" for j in verdict.judged)
+
+
+def test_results_as_the_paper_has_them_confirm_everything(empty):
+    verdicts = judge(with_results(empty), "lite")
+    assert {v.claim.number: v.outcome for v in verdicts} == dict.fromkeys(range(1, 13), "confirmed")
+    line = str(verdicts[0])
+    assert line.startswith(" 1. confirmed  SS beats the baseline") and "36 of 36 checks hold" in line
+
+
+def test_a_smoke_run_decides_nothing(empty):
+    verdict = outcome(with_results(empty), 1, "smoke")
+    assert verdict.outcome == "undecided" and "smoke" in verdict.note
+    assert verdict.counts["holds"] == 36  # the numbers are told all the same
+
+
+@pytest.mark.parametrize(
+    ("number", "worse"),
+    [
+        (1, lambda at: -60 if (at.get("agent"), at.get("quality"), at.get("variant")) == ("cql", 70, "ss") else 0),
+        (2, lambda at: -15 if (at.get("quality"), at.get("variant")) == (100, "ss") else 0),
+        (3, lambda at: -80 if at.get("fraction") == 0.01 and at.get("variant") == "ss" else 0),
+        (4, lambda at: -99 if str(at.get("dataset")).startswith("maze2d") and at.get("variant") == "ss" else 0),
+        (5, lambda at: 30 if at.get("agent") == "dt-joint" else 0),
+        (6, lambda at: 20 if str(at.get("idm")).startswith("m = ") else 0),
+        (7, lambda at: 20 if at.get("idm") == "k = 2, symmetric" else 0),
+        (8, lambda at: -90 if at.get("labelled") == "high" else 0),
+        (9, lambda at: -90 if at.get("unlabelled") == "high" else 0),
+        (10, lambda at: 100 * (at.get("labelled_fraction") or 0)),
+        (11, lambda at: 100 * (at.get("unlabelled_fraction") or 0)),
+        (12, lambda at: -15 if at.get("agent") == "td3bc" and at.get("variant") == "ss" else 0),
+    ],
+)
+def test_each_claim_can_be_refuted(empty, number, worse):
+    assert outcome(with_results(empty, lambda at: score(at) + worse(at)), number).outcome == "refuted"
+
+
+def test_the_error_part_of_the_sixth_claim(empty):
+    equal = outcome(with_results(empty, error=lambda at: 0.1), 6)
+    assert equal.outcome != "confirmed"  # above q = 50 ours is to be better
+    lower = outcome(with_results(empty, error=lambda at: mse(at) * (3 if at.get("idm") == "ours" else 1)), 6)
+    assert lower.outcome == "refuted"
+
+
+def test_one_missing_cell_leaves_a_claim_open_and_is_named(empty):
+    gone = next(one for one in empty if one.at["study"] == "main-medium-expert" and one.at["variant"] == "ss")
+    verdict = outcome(with_results(empty, keep=lambda one: one.hash != gone.hash), 1)
+    assert verdict.outcome == "undecided" and [one.hash for one in verdict.missing] == [gone.hash]
+    assert verdict.counts == {"holds": 35, "fails": 0, "open": 1}
+
+
+def test_a_counterexample_refutes_though_other_cells_are_missing(empty):
+    def bad(at):
+        return score(at) - 90 * (at.get("agent") == "dt" and at.get("variant") == "ss")
+
+    found = with_results(empty, bad, keep=lambda one: one.at.get("agent") != "cql")
+    verdict = outcome(found, 1)
+    assert verdict.outcome == "refuted" and verdict.missing
+
+
+def test_too_few_seeds_decide_nothing(empty):
+    found = [one for one in with_results(empty) if one.at["seed"] < 2]
+    verdict = outcome(found, 1)
+    assert verdict.outcome == "undecided" and not verdict.missing
+    assert verdict.judged[0].note == "only 2 seeds of a task" and verdict.judged[0].estimate is not None
+
+
+def test_noise_leaves_a_claim_open(empty):
+    rng = np.random.default_rng(0)
+    noisy = [one._replace(result={"score": float(rng.normal(50, 10)), "idm": {"mse": 0.1}}) for one in empty]
+    verdict = outcome(noisy, 1)
+    # Where nothing is true, some of 36 checks fail at 95 % by chance alone; widened for their number none may.
+    assert verdict.counts["open"] > 20 and verdict.outcome != "confirmed"
+
+
+def test_a_single_failure_by_chance_refutes_only_if_it_is_clear_enough():
+    def found(name, values):
+        return [Found({"study": "x", "seed": i}, f"{name}{i}", {"score": v}) for i, v in enumerate(values)]
+
+    def verdict(ours, theirs, n):
+        check = Check("x", stats.difference(stats.mean), ([found("a", ours)], [found("b", theirs)]), low=0.0)
+        fine = Check("y", stats.mean, ([found("c", [1.0, 1.1, 1.2])],), low=0.0)
+        return claims._verdict(claims.Claim(1, "", "", lambda found: iter([check] + [fine] * (n - 1))), [], "lite")
+
+    # Differ by 5 with a standard error of 2.1: the percentile interval ends below 0, and t = -2.4 of 4 degrees of
+    # freedom is far from the -4.6 that one check of ten must reach.
+    vague, clear = [1.0, 2, 3], [2.9, 9, 9]
+    assert verdict(vague, clear, 10).outcome == "undecided" and verdict(vague, clear, 10).counts["fails"] == 1
+    assert verdict(vague, [29.0, 30, 31], 10).outcome == "refuted"
+
+
+def test_the_words_for_a_range():
+    def words(**limits):
+        return Check("x", stats.mean, (), **limits).claimed
+
+    assert words(low=0.0) == "above 0"
+    assert words(low=-5.0, high=5.0) == "within ±5"
+    assert words(low=0.0, high=10.0) == "above 0 and below 10"
+    assert words(high=0.1, unit="share") == "below 10 %"
+    assert words(low=-math.inf, high=0.0) == "below 0"
+
+
+def test_an_oracle_that_earns_nothing_leaves_gaps_open(empty):
+    found = with_results(empty, lambda at: 0.0 if at.get("variant") == "oracle" else score(at), noise=0.0)
+    verdict = outcome(found, 2)
+    assert verdict.outcome == "undecided" and "earns nothing" in verdict.judged[0].note
+
+
+def test_the_ledger_reads_a_store(tmp_path):
+    study = STUDIES["main-medium-expert"]
+    fill(tmp_path, study, "lite", keep=lambda p: p.at["agent"] == "td3bc", noise=0.3)
+    verdicts = ledger(tmp_path, "lite")
+    assert verdicts[0].counts == {"holds": 12, "fails": 0, "open": 24}
+    assert verdicts[0].outcome == "undecided" and len(verdicts[0].missing) == 2 * 2 * 6 * 2 * 3
+
+
+# What a store holds -----------------------------------------------------------------------------------------
+
+
+def test_further_seeds_are_found(tmp_path):
+    study = STUDIES["wide-subsample"]
+    fill(tmp_path, study, "smoke", seeds=3)
+    found = gather(study, "smoke", tmp_path)
+    assert {one.at["seed"] for one in found} == {0, 1, 2} and all(one.result for one in found)
+    assert len(found) == 3 * 6 * 3 * 3
+    assert {one.at["seed"] for one in gather(study, "lite", tmp_path)} == {0, 1, 2}
+
+
+def test_seeds_of_one_task_are_together(tmp_path):
+    found = gather(STUDIES["claims"], "smoke", tmp_path)
+    groups = tasks(found, "main-medium-expert", agent="cql", quality=(10, 30), variant="ss")
+    assert [len(group) for group in groups] == [1] * 4  # two datasets at two qualities
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "not run yet"),
+        ('{"schema": 1', "not readable"),
+        ("[" * 100_000, "not readable"),
+        ("[]", "another version"),
+        ('{"schema": 2}', "another version"),
+    ],
+)
+def test_a_cell_without_a_result_says_why(tmp_path, text, why):
+    if text is not None:
+        (tmp_path / "result.json").write_text(text)
+    told, reason = read(tmp_path)
+    assert told is None and why in reason
+
+
+def test_a_failed_cell_tells_its_last_line(tmp_path):
+    (tmp_path / "error.txt").write_text("Traceback\n  somewhere\nMemoryError: too much\n\n")
+    assert read(tmp_path) == (None, "failed: MemoryError: too much")
+
+
+def test_numbers_that_are_none_are_missing():
+    one = Found({}, "x", {"score": "12", "idm": [], "curve": {"at": [0, 1], "score": [1], "q": [1, None]}})
+    assert one.score is None and one.mse is None and one.curve == {"at": [0, 1], "q": [1, None]}
+    assert Found({}, "x", {"score": float("nan")}).score is None
+    assert result(Found({"seed": 0}, "x", None))["schema"] == 1
