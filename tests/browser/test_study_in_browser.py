@@ -1,0 +1,214 @@
+"""A study's page as a reader meets it, in a real browser."""
+
+import time
+import xml.etree.ElementTree as ET
+from functools import partial
+
+import pytest
+from study_samples import fill
+from test_page_in_browser import CONTRAST, NASTY, visible
+
+from ssorl.report.study import page
+from ssorl.study import stats
+from ssorl.study.grid import Grid, Study
+from ssorl.study.paper import STUDIES
+
+KINDS = {  # one study of each figure, and how many charts it shows
+    "main-medium-expert": 6,
+    "gap-medium-expert": 6,
+    "self-training": 2,
+    "self-training-mse": 1,
+    "example-density": 1,
+    "labelled-size": 8 + 18,
+    "labelled-returns": 0,
+    "claims": 1,
+}
+SVG = "{http://www.w3.org/2000/svg}"
+TEXTS = "[...document.querySelectorAll('{} tbody tr')].map(r => r.cells[{}].textContent.trim())"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """A page of each kind, of one store; a cell of the first study is missing."""
+    store = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats, "estimate", partial(stats.estimate, replications=300))
+        patch.setattr(stats, "student", partial(stats.student, replications=300))
+        patch.setattr("ssorl.report.study.pictures", lambda *told: [])  # the files for papers are not looked at here
+        for name in KINDS:
+            if name != "claims":
+                fill(store, STUDIES[name], keep=lambda p: p.at.get("quality") != 30 or p.at.get("variant") != "ss")
+        return {name: page(STUDIES[name], "lite", store) for name in KINDS}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_renders_alone(chrome, pages, name):
+    chrome.open(pages[name])
+    assert chrome.complaints() == []
+    assert chrome.requests() == [pages[name].as_uri()]
+    assert STUDIES[name].title in chrome.js("document.querySelector('h1').textContent")
+    assert "scale lite" in chrome.js("document.querySelector('.badge').textContent")
+    shown = chrome.js(visible("svg.chart"))
+    assert shown == KINDS[name] if name != "claims" else shown >= 1
+    assert chrome.js("[...document.querySelectorAll('svg.chart')].every(s => s.querySelector('path,rect'))")
+    assert chrome.js("new Set([...document.querySelectorAll('[id]')].map(e => e.id)).size") == chrome.js(
+        "document.querySelectorAll('[id]').length"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("main-medium-expert", ["labels from the worst … % by return: 10", "labelled data alone: ", "["]),
+        ("gap-medium-expert", ["q = 10", "labelled data alone: 8", "%"]),
+        ("self-training", ["ours: ", "["]),
+        ("self-training-mse", ["m = 3, N = 5: 0."]),
+        ("example-density", ["with actions: ", "of 60"]),
+        ("labelled-size", ["10 % labelled: "]),
+    ],
+)
+def test_pointing_shows_values(chrome, pages, name, says):
+    chrome.open(pages[name])
+    mark = "[...document.querySelectorAll('svg.chart .hit')].filter(e => e.checkVisibility())[0]"
+    chrome.js(f"{mark}.scrollIntoView({{block: 'center'}})")
+    chrome.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert chrome.js("tip.hidden")
+    chrome.point(*chrome.js(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({mark}.getBoundingClientRect())"))
+    text = chrome.js("tip.textContent")
+    assert not chrome.js("tip.hidden") and all(part in text for part in says), text
+
+
+def click(chrome, mark: str) -> None:
+    """Press the mouse on an element."""
+    chrome.js(f"{mark}.scrollIntoView({{block: 'center'}})")
+    x, y = chrome.js(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({mark}.getBoundingClientRect())")
+    for kind in ("mousePressed", "mouseReleased"):
+        chrome("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+
+def test_a_click_on_a_head_sorts(chrome, pages):
+    chrome.open(pages["main-medium-expert"])
+    first = ".values"  # the first table
+    head = "document.querySelectorAll('.values thead button')[{}]"
+    column = partial(TEXTS.format, "figure:first-of-type")
+    assert chrome.js(column(0)) == ["10", "30", "50", "70", "90", "100"]  # as numbers, though 100 < 30 as text
+    click(chrome, head.format(0))
+    assert chrome.js(column(0)) == ["10", "30", "50", "70", "90", "100"]
+    assert chrome.js(f"document.querySelector('{first} th').getAttribute('aria-sort')") == "ascending"
+    click(chrome, head.format(0))
+    assert chrome.js(column(0)) == ["100", "90", "70", "50", "30", "10"]
+    assert chrome.js(f"document.querySelector('{first} th').getAttribute('aria-sort')") == "descending"
+    click(chrome, head.format(2))  # SS, which is missing at q = 30
+    assert chrome.js(column(0)) == ["10", "50", "70", "90", "100", "30"]
+    assert chrome.js(column(2))[-1] == "–"
+    assert chrome.js(f"document.querySelectorAll('{first}')[0].querySelectorAll('[aria-sort]').length") == 1
+    click(chrome, head.format(2))
+    assert chrome.js(column(0)) == ["100", "90", "70", "50", "10", "30"]
+    assert chrome.complaints() == []
+
+
+def test_the_keyboard_sorts_too_and_text_sorts_as_text(chrome, pages):
+    chrome.open(pages["labelled-returns"])
+    chrome.js("document.querySelector('.values thead button').focus()")
+    press = partial(chrome, "Input.dispatchKeyEvent", key="Enter", code="Enter", windowsVirtualKeyCode=13)
+    press(type="keyDown", text="\r")
+    press(type="keyUp")
+    names = chrome.js(TEXTS.format(".values", 0))
+    assert names == sorted(names) and len(names) == 9 and names[0] == "halfcheetah-medium"
+    assert chrome.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    chrome.press("Tab", 9)
+    assert chrome.js("document.activeElement.tagName + document.activeElement.textContent") == "BUTTONq = 10"
+
+
+def wait_for(path):
+    for _ in range(100):
+        if path.exists():
+            return path
+        time.sleep(0.05)
+    raise AssertionError(f"{path.name} was not downloaded")
+
+
+@pytest.mark.parametrize("name", ["main-medium-expert", "gap-medium-expert", "example-density"])
+def test_a_chart_can_be_saved_as_svg(chrome, pages, name, tmp_path):
+    chrome.open(pages[name])
+    chrome("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    file = chrome.js("document.querySelector('.save').dataset.file")
+    click(chrome, "document.querySelector('.save')")
+    path = wait_for(tmp_path / file)
+    root = ET.fromstring(path.read_text(encoding="utf-8"))
+    assert root.tag == f"{SVG}svg" and int(root.get("width")) >= 320
+    marks = [e for e in root.iter() if e.tag in (f"{SVG}path", f"{SVG}rect", f"{SVG}text")]
+    # It stands alone: every style is in it, in colours that any program knows, and values are tooltips.
+    assert len(marks) > 10 and all(e.get("fill") and not e.get("class") for e in marks)
+    assert all((e.get(k) or "none").startswith(("rgb", "none")) for e in marks for k in ("fill", "stroke"))
+    tips = [e.text for e in root.iter(f"{SVG}title") if e.text and ":" in e.text]
+    assert len(tips) >= 6
+    assert chrome.complaints() == []
+    chrome.open(path)
+    assert chrome.complaints() == []
+    sizes = chrome.js("[...document.querySelectorAll('text')].map(e => e.getBoundingClientRect().height)")
+    assert all(12 <= size <= 24 for size in sizes)  # as on the page
+
+
+def test_a_table_can_be_saved_as_csv(chrome, pages, tmp_path):
+    chrome.open(pages["gap-medium-expert"])
+    chrome("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    file = chrome.js("document.querySelector('.download').download")
+    click(chrome, "document.querySelector('.download')")
+    rows = wait_for(tmp_path / file).read_text().splitlines()
+    assert rows[0] == "quality,baseline,baseline low,baseline high,SS,SS low,SS high" and len(rows) == 7
+    assert rows[2].endswith(",,,")  # SS is missing at q = 30
+
+
+def test_missing_cells_are_listed_and_finished_ones_are_linked(chrome, pages):
+    path = pages["main-medium-expert"]
+    chrome.open(path)
+    tables = chrome.js("[...document.querySelectorAll('.settings summary')].map(e => e.textContent.trim())")
+    assert tables == ["Missing cells", "Every cell that has finished"]
+    missing = chrome.js("[...document.querySelector('.settings').querySelectorAll('tbody tr')].map(r => r.innerText)")
+    assert len(missing) == 6 and all("30\t0, 1, 2\tnot run yet" in row for row in missing)
+    links = chrome.js("[...document.querySelectorAll('tbody a')].map(a => a.getAttribute('href'))")
+    # 2 datasets, 3 agents, 3 seeds: a baseline and SS at six q, one oracle; SS at one q is missing.
+    assert len(links) == 2 * 3 * 3 * (2 * 6 + 1 - 1) == len(set(links))
+    assert all((path.parent / link / "result.json").is_file() for link in links)
+
+
+@pytest.mark.parametrize("name", ["main-medium-expert", "claims", "labelled-returns"])
+def test_it_fits_a_phone(chrome, pages, name):
+    chrome.open(pages[name], width=360, height=740, mobile=True)
+    assert chrome.js("document.documentElement.scrollWidth") <= 360
+    assert chrome.complaints() == []
+    sizes = chrome.js("[...document.querySelectorAll('svg.chart')].filter(e => e.checkVisibility())"
+                      ".map(e => e.getBoundingClientRect().width)")  # fmt: skip
+    assert all(280 <= size <= 360 for size in sizes)
+
+
+def test_both_colour_schemes_are_readable(chrome, pages):
+    for name in ("main-medium-expert", "labelled-size", "self-training-mse"):
+        for dark in (False, True):
+            chrome.open(pages[name], dark=dark)
+            words, labels, dots, lines = chrome.js(CONTRAST)
+            assert min(words, labels) >= 4.5 and min(dots, lines) >= 3, (name, dark)  # WCAG AA
+
+
+def test_a_smoke_run_says_that_it_is_no_evidence(chrome, tmp_path):
+    study = STUDIES["maze2d"]
+    chrome.open(page(study, "smoke", fill(tmp_path, study, "smoke")))
+    assert chrome.js("document.querySelector('.badge').textContent") == "smoke: no evidence"
+    assert "no evidence" in chrome.js("document.querySelector('.answer').textContent")
+
+
+def test_text_from_files_stays_text(chrome, tmp_path):
+    axes = {"idm": {NASTY: {}, "b": {"past": 0}}, "quality": (10, 50)}
+    grid = Grid({"dataset": "sim/hopper-medium", "agent": "td3bc"}, axes)
+    study = Study("mine", NASTY, (grid,), NASTY, by="idm", panels=("idm",), also=("iqm", "gap", "curves", "table"))
+    fill(tmp_path, study, "smoke")
+    failed = next((tmp_path / "cells").iterdir())
+    (failed / "result.json").unlink()
+    (failed / "error.txt").write_text(NASTY)
+    chrome.open(page(study, "smoke", tmp_path))
+    assert chrome.complaints() == [] and len(chrome.requests()) == 1
+    assert chrome.js("typeof hacked") == "undefined"
+    assert chrome.js("document.querySelectorAll('script').length") == 1
+    assert chrome.js("document.querySelectorAll('img').length") == 0
+    assert NASTY in chrome.js("document.querySelector('h1').textContent")

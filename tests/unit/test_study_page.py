@@ -1,0 +1,203 @@
+"""A study's page and its files: every figure of the paper from made-up results."""
+
+import csv
+import re
+import urllib.parse
+
+import pytest
+from markupsafe import escape
+from study_samples import fill
+
+from ssorl.report import study_charts, study_parts
+from ssorl.report.study import page
+from ssorl.report.study_svg import columns
+from ssorl.report.svg import Bar
+from ssorl.study import stats
+from ssorl.study.found import gather
+from ssorl.study.grid import Grid, Study
+from ssorl.study.paper import STUDIES
+
+NASTY = "<script>hacked=1</script>|$x$"
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    estimate = stats.estimate
+    monkeypatch.setattr(stats, "estimate", lambda *args, **more: estimate(*args, **{"replications": 200, **more}))
+
+
+def charts(name, store, scale="lite"):
+    return study_charts.figures(STUDIES[name], gather(STUDIES[name], scale, store))
+
+
+def test_every_study_has_a_page(tmp_path):
+    for name, study in STUDIES.items():
+        html = page(study, "smoke", tmp_path).read_text()
+        assert escape(study.title) in html and "smoke: no evidence" in html, name
+        assert "not run yet" in html, name  # the missing cells are there, with the reason
+
+
+# By hand: panels are dataset x agent; a share x agent and the same for gaps; two agents, then with each third; ...
+@pytest.mark.parametrize(
+    ("name", "keys", "panels"),
+    [
+        ("main-medium-expert", ["by-quality"], [6]),
+        ("gap-medium-expert", ["gap"], [6]),
+        ("low-label", ["by-quality", "gap"], [12, 12]),
+        ("dt-joint", ["by-quality"], [1]),
+        ("dt-joint-lambda", ["iqm"], [4]),
+        ("self-training", ["iqm"], [2]),
+        ("self-training-mse", ["mse"], [1]),
+        ("labelled-quality", ["iqm"], [1]),
+        ("labelled-size", ["iqm", "curves"], [2 + 6, 18]),
+        ("gap-by-agent", ["gap"], [1]),
+        ("densities", ["density"], [14]),
+        ("labelled-returns", ["table"], [1]),
+        ("maze2d", ["by-quality"], [4]),
+    ],
+)
+def test_the_panels_of_the_paper_are_there(tmp_path, name, keys, panels):
+    fill(tmp_path, STUDIES[name], "smoke")
+    found = charts(name, tmp_path, "smoke")
+    assert [figure.key for figure in found] == keys
+    assert [len(figure.charts) for figure in found] == panels
+    assert all(chart.table.rows for figure in found for chart in figure.charts)
+
+
+def test_lines_hold_the_means_and_intervals_of_their_cells(tmp_path):
+    study = STUDIES["main-medium-expert"]
+    fill(tmp_path, study)
+    (figure,) = charts(study.name, tmp_path)
+    chart = figure.charts[0]
+    assert chart.title == "hopper-medium-expert, DT"
+    assert [(line.kind, line.x) for line in chart.lines] == [
+        (v, [10, 30, 50, 70, 90, 100]) for v in ("baseline", "ss", "oracle")
+    ]
+    mine = [o.score for o in gather(study, "lite", tmp_path) if (o.at["dataset"], o.at["agent"], o.at["variant"],
+            o.at["quality"]) == ("hopper-medium-expert", "dt", "ss", 30)]  # fmt: skip
+    line = chart.lines[1]
+    assert len(mine) == 3 and line.y[1] == pytest.approx(sum(mine) / 3)
+    assert min(mine) <= line.low[1] < line.y[1] < line.high[1] <= max(mine)
+    rows = list(csv.reader(urllib.parse.unquote(chart.table.href).split(",", 1)[1].splitlines()))
+    assert rows[0] == ["q", *(f"{v}{end}" for v in ("baseline", "SS", "oracle") for end in ("", " low", " high"))]
+    assert float(rows[2][4]) == pytest.approx(line.y[1], rel=1e-5)
+
+
+def test_gaps_are_relative_to_the_oracle(tmp_path):
+    study = STUDIES["gap-medium-expert"]
+    fill(tmp_path, study, noise=0.0)
+    chart = charts(study.name, tmp_path)[0].charts[0]
+    assert [column.name for column in chart.columns] == [f"q = {q}" for q in (10, 30, 50, 70, 90, 100)]
+    first = {bar.kind: bar.value for bar in chart.columns[0].bars}
+    assert first == pytest.approx({"baseline": (92 - 14) / 92, "ss": (92 - 45) / 92})
+    pooled = charts("gap-by-agent", fill(tmp_path, STUDIES["gap-by-agent"], noise=0.0))[0].charts[0]
+    assert [column.name for column in pooled.columns] == ["DT", "CQL", "TD3BC"]
+    # SS at q = 10 … 100 earns 45, 55, 65, 75, 85, 90 of 92 on each of six datasets, three seeds: 108 gaps. 27 fall off
+    # at each end: all 18 of q = 10 and 9 of q = 30; all of q = 100 and 9 of q = 90.
+    gaps = [1 - x / 92 for x in (55, 65, 65, 75, 75, 85)]
+    assert pooled.columns[0].bars[1].value == pytest.approx(sum(gaps) / 6)
+
+
+def test_interquartile_means_pool_a_panel(tmp_path):
+    study = STUDIES["self-training"]
+    fill(tmp_path, study, noise=0.0)
+    every, lower = charts(study.name, tmp_path)[0].charts
+    assert (every.title, lower.title) == ("all q together", "q ≤ 50 alone")
+    # 45 … 90 for two agents and three seeds: 36 scores, nine off at each end: 6 of q = 10 and 3 of q = 30, …
+    assert every.bars[0].value == pytest.approx((3 * 55 + 6 * 65 + 6 * 75 + 3 * 85) / 18)
+    # 45, 55, 65, six of each: 18 scores, four off at each end.
+    assert lower.bars[0].value == pytest.approx((2 * 45 + 6 * 55 + 2 * 65) / 10)
+    assert [bar.name for bar in every.bars] == ["ours", *(f"m = {m}, N = {n}" for m in (2, 3) for n in (3, 5))]
+
+
+def test_series_that_differ_in_more_than_the_quality_are_not_averaged(tmp_path):
+    axes = {"idm": {"a": {"past": 0}, "b": {"past": 1}}, "quality": (10, 50), "variant": ("baseline", "ss")}
+    study = Study("mine", "Mine", (Grid({"dataset": "sim/hopper-medium", "agent": "td3bc"}, axes),))
+    fill(tmp_path, study, "smoke")
+    (figure,) = study_charts.figures(study, gather(study, "smoke", tmp_path))
+    assert [chart.title for chart in figure.charts] == ["hopper-medium, TD3BC, a", "hopper-medium, TD3BC, b"]
+
+
+def test_curves_are_means_over_seeds(tmp_path):
+    study = STUDIES["labelled-size"]
+    fill(tmp_path, study, noise=0.0)
+    chart = charts(study.name, tmp_path)[1].charts[0]
+    assert chart.title == "CQL, labelled low, unlabelled low"
+    assert [line.name for line in chart.lines] == ["10 % labelled", "25 % labelled", "50 % labelled"]
+    assert chart.lines[0].x == [0, 500, 1000] and chart.lines[0].y == [0, 10, 20]
+
+
+def test_a_partial_store_gives_what_there_is(tmp_path):
+    study = STUDIES["main-medium-expert"]
+    fill(tmp_path, study, keep=lambda p: p.at["agent"] == "dt" and p.at["seed"] == 0 and p.at["quality"] != 30)
+    broken = next(p.cell.hash for p in study.points("lite") if p.at["agent"] == "cql")
+    (tmp_path / "cells" / broken).mkdir(exist_ok=True)
+    (tmp_path / "cells" / broken / "error.txt").write_text("MemoryError: <b>no</b>\n")
+    html = page(study, "lite", tmp_path).read_text()
+    assert "failed: MemoryError: &lt;b&gt;no&lt;/b&gt;" in html and "no results yet" in html
+    assert re.search(r"of 234 cells are missing, 1 of them after a failure", html)
+    chart = charts(study.name, tmp_path)[0].charts[0]
+    assert chart.lines[0].y[1] is None and chart.lines[0].y[0] is not None
+    assert chart.lines[0].low is None  # one seed has no interval
+
+
+def test_files_for_papers_lie_beside_the_page(tmp_path):
+    study = STUDIES["self-training-mse"]
+    path = page(study, "lite", fill(tmp_path, study))
+    assert path == tmp_path / "reports" / "self-training-mse-lite.html"
+    names = {p.name: p for p in path.parent.iterdir()}
+    assert set(names) == {f"self-training-mse-lite{end}" for end in (".html", ".md", "-mse.png", "-mse.pdf")}
+    assert names["self-training-mse-lite-mse.png"].read_bytes()[:4] == b"\x89PNG"
+    assert names["self-training-mse-lite-mse.pdf"].read_bytes()[:4] == b"%PDF"
+    for name in names:
+        if name != path.name:
+            assert f'href="{name}"' in path.read_text()
+    lines = names["self-training-mse-lite.md"].read_text().splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert table[0].startswith("| q | ours | m = 2, N = 3 |") and len(table) == 2 + 6
+    assert len({line.count("|") for line in table}) == 1
+
+
+def test_the_same_results_give_the_same_files(tmp_path):
+    study = STUDIES["example-density"]
+    folder = page(study, "lite", fill(tmp_path, study)).parent
+    first = {p.name: p.read_bytes() for p in folder.iterdir()}
+    page(study, "lite", tmp_path)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == first and len(first) == 4
+
+
+def test_names_from_files_stay_text(tmp_path):
+    axes = {"idm": {NASTY: {}, "b": {"past": 0}}, "quality": (10, 50)}
+    grid = Grid({"dataset": "sim/hopper-medium", "agent": "td3bc"}, axes)
+    for figure in ("by-quality", "iqm"):
+        study = Study(f"../{NASTY}", NASTY, (grid,), NASTY, figure=figure, by="idm", panels=())
+        path = page(study, "smoke", fill(tmp_path, study, "smoke"))
+        assert path.parent == tmp_path / "reports" and "<script>hacked" not in path.read_text()
+        assert "<script>" not in path.with_suffix(".md").read_text()
+
+
+def test_the_ledger_is_a_page(tmp_path):
+    fill(tmp_path, STUDIES["idm-architecture"], noise=0.3)
+    path = page(STUDIES["claims"], "lite", tmp_path)
+    html = path.read_text()
+    assert "Of the paper&#39;s 12 claims, 1 are confirmed, 0 refuted and 11 undecided." in html
+    assert "7. confirmed: Windows with k = 1 beat" in html and "k = 1 − k = 0" in html
+    ledger = next(part for part in path.with_suffix(".md").read_text().split("\n## ") if part.startswith("The ledger"))
+    assert len(ledger.splitlines()) == 2 + 2 + 12 and "| 7 | confirmed |" in ledger
+
+
+def test_upright_bars_have_the_height_of_their_value():
+    groups = [study_charts.Column("a", [Bar("x", 0.5, "50 %", "ss", 0.4, 0.6), Bar("y", 0.25, "25 %", "baseline")])]
+    drawn = columns("k", "t", "d", groups, axes=("", "gap"), percent=True)
+    heights = [float(x) for x in re.findall(r'height="([\d.]+)" class="bar"', drawn)]
+    assert heights[0] == pytest.approx(2 * heights[1], abs=0.2)
+    assert "a\nx: 50 %\ny: 25 %" in drawn
+
+
+def test_coordinates_to_be_read():
+    told = [("agent", "td3bc"), ("quality", 50), ("fraction", 0.03), ("unlabelled_fraction", 0.25), ("lambda_s", 0.1)]
+    told += [("labelled", "low"), ("variant", "ss"), ("idm", "m = 2"), ("depth", 3)]
+    assert [study_parts.named(*pair) for pair in told] == [
+        *("TD3BC", "q = 50", "3 % labelled", "25 % unlabelled", "λ_s = 0.1", "labelled low"),
+        *("with the unlabelled data", "m = 2", "depth = 3"),
+    ]
