@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -120,6 +122,37 @@ class Show:
 
 
 @dataclass(frozen=True)
+class OnRay:
+    """Batches by Ray, on all devices of this machine or of a cluster: docs/clusters.md."""
+
+    ray: Annotated[bool, arg("", "on the Ray of this machine, which is started if there is none")] = False
+    ray_address: Annotated[str | None, arg("ADDRESS", "on this cluster: HOST:PORT, or auto on one of its machines")] = (
+        None
+    )
+    ray_gpus: Annotated[float | None, arg("N", "for each batch (1 if the cluster has any)")] = None
+    ray_cpus: Annotated[float, arg("N", "for each batch (1)")] = 1.0
+    ray_share: Annotated[
+        str | None, arg("URL", "results go by this fsspec path, s3://… say, where machines share no folder")
+    ] = None
+
+    @contextmanager
+    def runner(self):
+        """With what runs cells: on a cluster if one was asked for, else here."""
+        from ssorl.study import schedule
+
+        if self == OnRay():
+            yield schedule.run
+            return
+        import jax
+
+        from ssorl.study.cluster import Cluster, connected, run
+
+        jax.config.update("jax_platforms", "cpu")  # this process only waits: devices are for the tasks
+        with connected(self.ray_address):
+            yield partial(run, cluster=Cluster(self.ray_address, self.ray_gpus, self.ray_cpus, self.ray_share))
+
+
+@dataclass(frozen=True)
 class Run:
     """Compute what is missing of a study, and draw its page.
 
@@ -128,16 +161,15 @@ class Run:
     """
 
     part: Flat[Part]
+    cluster: Flat[OnRay]
     dry_run: bool = False  # tell what there is to do and how long it takes, and do nothing
 
     def run(self) -> None:
         """Plan, tell, run, draw."""
-        from ssorl.study.schedule import run
-
         cells = self.part.cells()
         if self.dry_run:
             return self._tell(cells)
-        with self._progress(cells) as bar:
+        with self.cluster.runner() as run, self._progress(cells) as bar:
             try:
                 outcome = run(cells, self.part.store, tell=bar, say=bar.say)
             except KeyboardInterrupt:

@@ -83,11 +83,13 @@ def run(
     size: int | Callable[[list[Cell]], int] = room,
     tell: Callable[[str, int, str], None] | None = None,
     say: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Do all cells that are not done, batch after batch, or `workers` batches at a time.
 
     A batch that fails is tried once more, then its cells one by one; whatever fails again keeps its error and the rest
     goes on. Cells that another process has in hand are waited for. `tell` hears of progress, `say` of what went wrong.
+    `stop` is to end batches that other threads wait for, when it makes no sense to go on: Ctrl-C, a full disk.
     """
     from ssorl.study.execute import run_batch
 
@@ -104,7 +106,11 @@ def run(
                 job.attempt(batch)
         else:
             with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(job.attempt, waiting))
+                try:
+                    list(pool.map(job.attempt, waiting))
+                except BaseException:
+                    stop()
+                    raise
         waiting = [left for batch in waiting if (left := job.left(batch))]
         if waiting:
             wait_for_others(store, [cell for batch in waiting for cell in batch])
