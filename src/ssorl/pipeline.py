@@ -6,9 +6,10 @@ trained with every true action.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -150,8 +151,10 @@ def surest(filled: Filled, share: float | None) -> Episodes:
     return filled.eps.with_actions(act)
 
 
-def train(plan: Plan, runs: dict[Job, Run], keep: Keep, watch: Watch) -> dict[Job, Trained]:
-    """All agents, those that share their trajectories in one call."""
+def train(
+    plan: Plan, runs: dict[Job, Run], keep: Keep, watch: Watch, glance: Callable[..., Any] | None = None
+) -> dict[Job, Trained]:
+    """All agents, those that share their trajectories in one call; `glance` looks at them in place of `peek`."""
     groups: dict[int, list[Job]] = {}
     for job, one in runs.items():
         groups.setdefault(id(one.eps.obs), []).append(job)
@@ -164,7 +167,7 @@ def train(plan: Plan, runs: dict[Job, Run], keep: Keep, watch: Watch) -> dict[Jo
                 plan.agent,
                 some,
                 every=plan.every,
-                callback=partial(peek, plan, some, keep.log(group)),
+                callback=partial(glance or peek, plan, some, keep.log(group)),
                 progress=partial(watch.progress, "training"),
                 folder=keep.checkpoints(number),
             ),

@@ -20,7 +20,7 @@ from ssorl.errors import SsorlError
 from ssorl.idm import IDMS, IdmConfig
 from ssorl.runs import run as run_alone
 from ssorl.study import cells as store_of
-from ssorl.study import schedule
+from ssorl.study import execute, schedule
 from ssorl.study.cells import claim, error, finished, folder, result, state
 from ssorl.study.execute import run_batch
 from ssorl.study.grid import Cell, Grid, Study, resolve
@@ -351,6 +351,34 @@ def test_a_failure_deep_inside_keeps_the_rest(dataset, cells, tmp_path):
     outcome = run([wrong, fine], tmp_path)
     assert outcome.done == 1 and "is none" in outcome.failed[wrong]
     assert finished(tmp_path, fine) and "Traceback" in (error(tmp_path, wrong) or "")
+
+
+def test_a_policy_that_cannot_be_played_does_not_cost_the_others_their_training(cells, done, tmp_path, monkeypatch):
+    bad, real, looks = cells[1], execute.play, []
+
+    def play(plan, runs, trained, watch):
+        if bad in runs:
+            raise SsorlError("its training has diverged")
+        return real(plan, runs, trained, watch)
+
+    def peek(*args):
+        looks.append(args)
+        raise SsorlError("an action that is not finite")
+
+    monkeypatch.setattr(execute, "play", play)
+    monkeypatch.setattr(execute.pipeline, "peek", peek)
+    fresh = []
+
+    def tell(what: str, n: int, note: str = "") -> None:
+        if what == "training" and note != "from a checkpoint":
+            fresh.append(n)
+
+    assert run(cells, tmp_path, tell=tell) == (4, {bad: "its training has diverged"})
+    assert sum(fresh) == 5 * 20 + 20  # all once, and the bad one again alone
+    for cell in set(cells) - {bad}:
+        here, there = (told(store, cell) for store in (tmp_path, done))
+        assert here["returns"] == there["returns"] and "score" not in here["curve"]
+    assert looks
 
 
 def test_a_result_that_cannot_be_read_is_made_again(done, cells, tmp_path):

@@ -33,7 +33,7 @@ from ssorl.runs import describe
 from ssorl.study.cells import begin_work, claim, finished, work, write
 from ssorl.study.grid import Cell
 from ssorl.study.models import Kept, proxies
-from ssorl.train import Run, Trained
+from ssorl.train import Look, Run, Trained
 
 Tell = Callable[[str, int, str], None]  # hears of `n` more updates or steps of fitting, training, …
 POLICIES = ("last", "average")  # every cell keeps what both earn
@@ -114,12 +114,14 @@ def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) 
         told = {cell: _labels(cell, tasks[cell], labels.get(cell), scale_of(plan, data.eps)) for cell in mine}
     del tasks, labels, with_model  # action tables of their own: of no more use, and large
     with clock("training"):
-        trained: dict[Any, Trained] = pipeline.train(plan, runs, keep, watch)  # type: ignore[arg-type]
+        trained: dict[Any, Trained] = pipeline.train(plan, runs, keep, watch, glance)  # type: ignore[arg-type]
     with clock("evaluation"):
-        returns = play(plan, {cell: runs[cell] for cell in mine}, trained, watch)
-    for cell in mine:
-        found = earned(plan, scale_of(plan, data.eps), returns[cell], trained[cell])
+        returns, errors = play_all(plan, {cell: runs[cell] for cell in mine}, trained, watch)
+    for cell, some in returns.items():
+        found = earned(plan, scale_of(plan, data.eps), some, trained[cell])
         write_cell(store, cell, {**found, **told[cell]}, data, clock, len(mine))
+    if errors:
+        raise errors[0]
     if keep.work:
         shutil.rmtree(keep.work, ignore_errors=True)
 
@@ -155,6 +157,30 @@ def _run(cell: Cell, task: Task, filled: Filled | None) -> Run:
     if cell.variant != "ss":  # labels are of no concern to it
         filled = None
     return pipeline.learners(task, filled, cell.seed, cell.certain)[cell.variant or ""]
+
+
+def glance(plan: Plan, runs: list[Run], log: Any, look: Look) -> np.ndarray | None:
+    """Let policies in training play a little; one that has diverged takes this look from the others and no more."""
+    try:
+        return pipeline.peek(plan, runs, log, look)
+    except SsorlError:
+        return np.full(len(look.runs), np.nan)
+
+
+def play_all(
+    plan: Plan, runs: dict[Cell, Run], trained: dict[Any, Trained], watch: Watch
+) -> tuple[dict[Cell, dict], list[SsorlError]]:
+    """What the cells earn, and why some cannot be played: their training has diverged, for one."""
+    try:
+        return play(plan, runs, trained, watch), []
+    except SsorlError:
+        returns, errors = {}, []
+    for cell, run in runs.items():
+        try:
+            returns |= play(plan, {cell: run}, trained, watch)
+        except SsorlError as err:
+            errors.append(err)
+    return returns, errors
 
 
 def play(plan: Plan, runs: dict[Cell, Run], trained: dict[Any, Trained], watch: Watch) -> dict[Cell, dict]:
