@@ -180,7 +180,7 @@ def test_the_ledger_is_a_page(tmp_path):
     fill(tmp_path, STUDIES["idm-architecture"], noise=0.3)
     path = page(STUDIES["claims"], "lite", tmp_path)
     html = path.read_text()
-    assert "Of the paper&#39;s 12 claims, 1 are confirmed, 0 refuted and 11 undecided." in html
+    assert "Of the paper&#39;s 12 claims: 1 confirmed, 0 refuted, 11 undecided." in html
     assert "7. confirmed: Windows with k = 1 beat" in html and "k = 1 − k = 0" in html
     ledger = next(part for part in path.with_suffix(".md").read_text().split("\n## ") if part.startswith("The ledger"))
     assert len(ledger.splitlines()) == 2 + 2 + 12 and "| 7 | confirmed |" in ledger
@@ -192,6 +192,11 @@ def test_upright_bars_have_the_height_of_their_value():
     heights = [float(x) for x in re.findall(r'height="([\d.]+)" class="bar"', drawn)]
     assert heights[0] == pytest.approx(2 * heights[1], abs=0.2)
     assert "a\nx: 50 %\ny: 25 %" in drawn
+
+
+def test_long_names_keep_their_ends():
+    assert study_parts.shortened("hopper-medium-expert dt q = 10", 16, last=6) == "hopper-me…q = 10"
+    assert study_parts.shortened("abcdef", 4) == "abc…" and study_parts.shortened("abcd", 4, 2) == "abcd"
 
 
 def test_coordinates_to_be_read():

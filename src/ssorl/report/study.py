@@ -42,7 +42,6 @@ def page(study: Study, scale: str, store: Path | str) -> Path:
         drawn, said, more = figures(study, found), answer(study, scale, found), []
     stem = store / "reports" / f"{re.sub(r'[^a-zA-Z0-9_-]+', '-', study.name).strip('-') or 'study'}-{scale}"
     badge = "smoke: no evidence" if scale == "smoke" else f"scale {scale}"
-    told = f"{study.title}, {badge}" if study.title else badge
     beside = [
         markdown(
             study.title,
@@ -52,14 +51,14 @@ def page(study: Study, scale: str, store: Path | str) -> Path:
         )
     ]
     if study.figure != "claims":
-        beside += pictures(drawn, told, stem)
+        beside += pictures(drawn, study.title, badge, stem)
     html = fill(
         "study.html.j2",
         "study",
         title=study.title or study.name,
         badge=badge,
         warn=scale == "smoke",
-        answer=said,
+        answer=said.replace(" %", "\N{NO-BREAK SPACE}%"),
         caveats=caveats(scale, found) + more,
         facts=_facts(study, scale, found),
         sections=[_section(figure) for figure in drawn],
@@ -100,7 +99,7 @@ def _panel(chart: Chart, key: str, half: bool, legend: bool) -> Panel:
     else:
         drawn = both(lambda name, width: draw(chart, name, width), key)
     keys = svg.legend(chart.legend) if legend and len(chart.legend) > 1 else ""
-    open_ = not plot or len(chart.table.rows) <= OPEN
+    open_ = len(chart.table.rows) <= (OPEN if plot else 2 * OPEN)
     return Panel(chart.title, drawn, chart.table, keys, half and plot, open_)
 
 

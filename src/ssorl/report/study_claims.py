@@ -19,10 +19,10 @@ UNITS = {"points": "points of the score", "share": "%"}
 def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
     """All verdicts in a sentence, and what to know about them."""
     n = Counter(verdict.outcome for verdict in verdicts)
-    said = f"Of the paper's {len(verdicts)} claims, {n['confirmed']} are confirmed, {n['refuted']} refuted and "
+    said = f"Of the paper's {len(verdicts)} claims: {n['confirmed']} confirmed, {n['refuted']} refuted, "
     said += f"{n['undecided']} undecided."
     note = "A claim is confirmed if the 95 % interval of every check lies in the range claimed, refuted if one lies "
-    note += "outside even when widened for the number of checks, and else undecided."
+    note += "outside even when widened for the number of checks and of seeds, and else undecided."
     return said, [note]
 
 

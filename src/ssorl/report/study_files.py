@@ -25,8 +25,8 @@ ACROSS = 3  # panels in a row
 SIZE = (3.5, 2.7)  # inches of a panel
 
 
-def pictures(figures: Sequence[Figure], note: str, stem: Path) -> list[Path]:
-    """Each figure as `STEM-KEY.png` and `.pdf`; `note` stands on all of them. Those that are tables alone have none."""
+def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> list[Path]:
+    """Each figure as `STEM-KEY.png` and `.pdf`, title and note on it. Those that are tables alone have none."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -46,7 +46,7 @@ def pictures(figures: Sequence[Figure], note: str, stem: Path) -> list[Path]:
             _draw(axis, chart)
         for axis in axes.flat[len(charts) :]:
             axis.set_visible(False)
-        sheet.suptitle(_plain(f"{figure.title} ({note})"), fontsize=10)
+        sheet.suptitle(f"{_plain(title)}\n{note}", fontsize=9)
         for suffix in (".png", ".pdf"):
             path = stem.with_name(f"{stem.name}-{figure.key}{suffix}")
             with atomic(path) as fresh:

@@ -120,7 +120,10 @@ def text(told: Estimate | None, percent: bool = False) -> str:
 
 def estimates(name: str, first: str, across: Sequence[str], rows: list[tuple], percent: bool = False) -> Table:
     """Estimates as read, and in the file to download with their ends in columns of their own."""
-    shown = [(row, *(text(told.get(key), percent) for key in across)) for row, told in rows]
+    shown = [
+        (row, *(text(told.get(key), percent).replace(" ", "\N{NO-BREAK SPACE}") for key in across))
+        for row, told in rows
+    ]
     ends = [(row, *(x for key in across for x in (told.get(key) or (None,) * 3))) for row, told in rows]
     head = [BRIEF.get(key, str(key)) for key in across]
     first = first.replace("_", " ")
@@ -150,6 +153,6 @@ def whiskers(found: list[Found], begin: str = "Lines on the bars are ") -> str:
     return f"{begin}95 % bootstrap intervals over seeds, drawn anew within each task."
 
 
-def shortened(text: str, most: int) -> str:
-    """A name that fits."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+def shortened(text: str, most: int, last: int = 0) -> str:
+    """A name that fits, by leaving out what is before its last characters."""
+    return text if len(text) <= most else text[: most - 1 - last] + "…" + text[len(text) - last :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -10,8 +11,10 @@ from ssorl.report import answer as words
 from ssorl.report import svg
 from ssorl.report.axes import Axis, Value, known, plain, span, ticks
 from ssorl.report.study_charts import Chart, Column
+from ssorl.report.study_parts import shortened
 from ssorl.report.svg import NARROW, WIDE, tag
 
+ROOM = 46  # characters that a line of a narrow picture holds
 SPACE = 0.3  # of a group's width is left between groups
 
 
@@ -22,13 +25,20 @@ def draw(chart: Chart, key: str, width: int = WIDE) -> Markup:
     if any(known(v) for line in chart.lines for v in line.y):
         return svg.lines(key, chart.title, about, chart.lines, width, chart.axes, low=low)
     if any(known(bar.value) for bar in chart.bars):
-        return svg.bars(key, chart.title, about, chart.bars, width, chart.axes[0])
+        return svg.bars(key, chart.title, about, _fitting(chart.bars, width), width, chart.axes[0])
     if any(known(bar.value) for column in chart.columns for bar in column.bars):
         return columns(key, chart.title, about, chart.columns, width, chart.axes, chart.percent)
     if any(known(v) for _, _, values in chart.densities for v in values):
         return svg.densities(key, chart.title, about, chart.densities, width, chart.axes[0])
     nothing = tag("text", "no results yet", x=width / 2, y=34, text_anchor="middle")
     return svg.figure(key, chart.title, "no results yet", (width, 60), nothing)
+
+
+def _fitting(bars: Sequence[svg.Bar], width: int) -> list[svg.Bar]:
+    """Names that leave room for the values beside them on a phone; the table has them whole."""
+    if width > NARROW:
+        return list(bars)
+    return [replace(bar, name=shortened(bar.name, max(ROOM - len(bar.text), 14), last=10)) for bar in bars]
 
 
 def columns(

@@ -42,7 +42,7 @@ def _beats(found: list[Found], study: str, *names: str) -> Iterator[Check]:
     """SS against the baseline at every place."""
     for at, name in _places(found, study, *names):
         pair = (tasks(found, study, **at, variant="ss"), tasks(found, study, **at, variant="baseline"))
-        yield _better(name=f"{name}: SS − baseline", groups=pair)
+        yield _better(name=name, groups=pair)
 
 
 def _reaches(found: list[Found], study: str, *names: str) -> Iterator[Check]:
