@@ -83,10 +83,10 @@ def _facts(study: Study, scale: str, found: list[Found]) -> list[tuple[str, str]
 
 def _section(figure: Figure) -> Section:
     half = len(figure.charts) > 1
-    keys = {chart.legend if isinstance(chart.legend, tuple) else tuple(chart.legend) for chart in figure.charts}
+    keys = {tuple(chart.legend) for chart in figure.charts if chart.legend}
     shared = half and len(keys) == 1  # one legend serves all panels
     panels = [_panel(chart, f"{figure.key}-{i}", half, not shared) for i, chart in enumerate(figure.charts)]
-    legend = svg.legend(next(iter(keys))) if shared and any(keys) else ""
+    legend = svg.legend(next(iter(keys))) if shared else ""
     return Section(figure.key, figure.title, figure.text, panels, legend)
 
 

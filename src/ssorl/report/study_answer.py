@@ -31,8 +31,7 @@ def caveats(scale: str, found: list[Found]) -> list[str]:
     cells = {one.hash: one for one in found}
     done = [one for one in cells.values() if one.result]
     failed = sum(one.why.startswith("failed") for one in cells.values())
-    begin = "No evidence. " if scale == "smoke" else ""
-    out = [f"{begin}Scale {scale}: {SCALES[scale].note}."]
+    out = [f"Scale {scale}: {SCALES[scale].note}."]
     if len(done) < len(cells):
         lost = f", {failed:,} of them after a failure" if failed else ""
         out.append(
