@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from ssorl.agents import make
 from ssorl.errors import SsorlError
-from ssorl.study.grid import Cell, Grid, Study, resolve
+from ssorl.study.cost import DEVICES, cost, work
+from ssorl.study.grid import DEFAULTS, Cell, Grid, Study, resolve
 from ssorl.study.own import find
 from ssorl.study.paper import STUDIES
 from ssorl.study.scales import SCALES
@@ -55,6 +58,20 @@ def test_there_is_no_other_study():
     parts = [set(STUDIES[n].cells("paper")) for n in COUNTS if STUDIES[n].figure not in ("density", "table")]
     other = set(STUDIES["dt-joint-lambda"].cells("paper")) - set(STUDIES["dt-joint"].cells("paper"))
     assert set(STUDIES["claims"].cells("paper")) == set().union(*parts) - other
+
+
+def test_the_page_of_documentation_has_the_same_numbers_and_an_example_that_is_one(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
+    rows = [re.split(r" *\| *", line.strip("| ")) for line in text.splitlines() if line.startswith("| `")]
+    told = {row[0].strip("`"): [int(x.replace(",", "")) for x in row[2:5]] for row in rows if len(row) == 7}
+    assert set(told) == set(STUDIES)
+    for name, study in STUDIES.items():
+        assert told[name] == [len(study.cells(scale)) for scale in SCALES], name
+    (tmp_path / "mine.toml").write_text(re.findall(r"```toml\n(.*?)```", text, re.S)[0])
+    mine = find(tmp_path / "mine.toml")
+    assert len(mine.cells("lite")) == 3 * 3 * 3 and len({c.idm_hash for c in mine.cells("lite")}) == 2 * 3 * 3
+    named = {w for row in rows if len(row) == 2 for w in re.findall(r"`(\w+)`", row[0])}
+    assert set(DEFAULTS) <= named | set(re.findall(r"`(\w+)`", text))
 
 
 @pytest.mark.parametrize("scale", ["smoke", "lite"])
@@ -173,6 +190,36 @@ def test_json_and_back():
 def test_a_mistake_is_one_sentence(asked, words):
     with pytest.raises(SsorlError, match=words):
         cell(**asked)
+
+
+# What it takes ---------------------------------------------------------------------------------------------
+
+
+def test_work_is_counted_in_the_program():
+    one, two = (work("td3bc", (("batch", n), ("hidden", (512, 512)))) for n in (1024, 2048))
+    assert two == pytest.approx(2 * one, rel=0.05)
+    # A critic has 23 x 512 + 512 x 512 + 512 weights and the actor 17 x 512 + 512 x 512 + 512 x 6, about W = 0.275
+    # million each; a row costs 2 W forwards, and backwards 2 W for the weights and 2 W for the inputs of a layer. Each
+    # update: both critics there and back and both targets and the target actor there, 6 x 2 + 2 x 3; every other update
+    # the actor there and back and one critic there and, for its input alone, back: (6 + 4) / 2. In all 23 W a row.
+    assert one == pytest.approx(23 * 0.275e6 * 1024, rel=0.1)
+    # The rates that estimates are made from fit the agents as they are now.
+    assert DEVICES["gpu"].flops["td3bc"] == pytest.approx(15_617 * work("td3bc", ()), rel=0.1)
+    assert DEVICES["gpu"].flops["cql"] == pytest.approx(659 * work("cql", ()), rel=0.1)
+
+
+def test_an_estimate_adds_up(tmp_path):
+    study = STUDIES["maze2d"]
+    cells = study.cells("paper")
+    found = cost(study, "paper", tmp_path, cells, list(STUDIES.values()))
+    assert (found.cells, found.done, found.models) == (260, 0, 4 * QUALITIES * SEEDS)
+    assert found.shared == 260 and found.shapes == 4 and found.updates == 260 * 200_000  # the claims need them too
+    train, fit = 260 * 200_000 / 15_617, 120 * 100_000 / 10_000
+    play, start = 260 * 2 * 30 * 1000 / 60_000, 4 * 20
+    assert found.seconds["gpu"] == pytest.approx(train + fit + play + start, rel=0.1)
+    assert found.seconds["cpu"] > 100 * found.seconds["gpu"]
+    data = cost(STUDIES["densities"], "paper", tmp_path, STUDIES["densities"].cells("paper"))
+    assert data.seconds == {"gpu": 0, "cpu": 0}
 
 
 # Grids -----------------------------------------------------------------------------------------------------

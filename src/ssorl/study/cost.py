@@ -1,4 +1,7 @@
-"""What a study will take, before it starts: cells, updates, time on this machine and on one large GPU."""
+"""What a study will take, before it starts: cells, updates, time on this machine and on one large GPU.
+
+Rough: the rates were measured at the published sizes, of which smaller networks reach only a part on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def cost(study: Study, scale: str, store: Path, cells: Sequence[Cell], others: S
         cells=len(cells),
         done=len(cells) - len(left),
         shared=sum(cell in foreign for cell in left),
-        shapes=len({shape(cell) for cell in left}),
+        shapes=len(programs(left)),
         models=len(models),
         updates=sum(updates(cell) for cell in left),
         seconds={kind: seconds(left, list(models.values()), device) for kind, device in DEVICES.items()},
@@ -78,7 +81,7 @@ def cost(study: Study, scale: str, store: Path, cells: Sequence[Cell], others: S
 
 def seconds(cells: Sequence[Cell], models: Sequence[Cell], device: Device) -> float:
     """How long some cells and models take together on a device."""
-    total = device.starts * len({shape(cell) for cell in cells})
+    total = device.starts * len(programs(cells))
     typical = sorted(device.flops.values())[len(device.flops) // 2]
     for cell in cells:
         if cell.agent is not None:
@@ -89,6 +92,15 @@ def seconds(cells: Sequence[Cell], models: Sequence[Cell], device: Device) -> fl
         n, each = fits(cell)
         total += n / min(device.flops["idm"] / each, device.updates)
     return total
+
+
+def programs(cells: Sequence[Cell]) -> set[tuple]:
+    """What is compiled apart: cells of another shape, and those whose split leaves other trajectories."""
+    return {
+        (shape(cell), (cell.recipe, cell.seed) if cell.setup == "decoupled" else None)
+        for cell in cells
+        if cell.kind != "data"
+    }
 
 
 def updates(cell: Cell) -> int:
