@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ssorl import memory
 from ssorl.data import save
 from ssorl.errors import SsorlError
 from ssorl.idm import IDMS, IdmConfig
@@ -204,6 +205,18 @@ def test_batches_are_of_one_shape_and_no_larger_than_the_device(cells, dataset, 
     assert all(len({shape(cell) for cell in batch}) == 1 for batch in found)
     assert sorted(c.hash for batch in found for c in batch) == sorted(c.hash for c in [*cells, *other])
     assert len(batches(cells, tmp_path, size=lambda group: len(group))) == 1
+
+
+def test_a_batch_fits_the_device_and_is_no_larger_than_pays(cells, dataset, monkeypatch):
+    assert schedule.room(cells) == schedule.MOST_ON_CPU
+    eps, agent = execute.dataset(dataset).eps, execute.plan_of(cells[0], execute.dataset(dataset).eps).agent
+    need = memory.sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    for free, room in ((need.table + 3.5 * need.run, 3), (need.table, 1), (1e12, 5)):
+        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free / memory.SPARE)
+        assert schedule.room(cells) == room
+    monkeypatch.setattr(schedule, "ENOUGH", 2 * need.work)
+    assert schedule.room(cells) == 2
 
 
 def test_what_another_process_holds_is_left_and_waited_for(cells, tmp_path, monkeypatch, done):

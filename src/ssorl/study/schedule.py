@@ -16,6 +16,7 @@ from ssorl.study.cells import begun, finished, wait_for_others, write_error
 from ssorl.study.grid import Cell
 
 MOST = 64  # cells in a batch for each device: more gain no speed, and a batch is what a failure takes with it
+ENOUGH = 8 << 30  # bytes that updates work on at once; that much keeps a device busy: four DTs, eight CQLs
 MOST_ON_CPU = 16  # where they go one after another anyhow
 FULL = 32 << 20  # bytes; with less left on the disk it is no use to go on
 
@@ -72,7 +73,8 @@ def room(group: list[Cell]) -> int:
         return MOST_ON_CPU
     eps = dataset(group[0].dataset).eps
     need = sizes(plan_of(group[0], eps).agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
-    return fitting(need, min(len(group), MOST * len(jax.local_devices())))
+    some = max(1, min(MOST, ENOUGH // need.work)) * len(jax.local_devices())
+    return fitting(need, min(len(group), some))
 
 
 def run(
