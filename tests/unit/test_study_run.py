@@ -38,7 +38,7 @@ AXES = {"quality": (50, 100), "variant": ("baseline", "ss", "oracle")}
 WORKER = """
 import json, os, signal, sys
 from pathlib import Path
-file, store, when, name, count = sys.argv[1:]
+file, store, when, name, count, size = sys.argv[1:]
 real, left = os.replace, int(count)
 def replace(a, b):
     global left
@@ -54,7 +54,8 @@ def replace(a, b):
 os.replace = replace
 from ssorl.study.grid import Cell
 from ssorl.study.schedule import run
-print(len(run([Cell.from_json(told) for told in json.loads(Path(file).read_text())], store).failed), flush=True)
+cells = [Cell.from_json(told) for told in json.loads(Path(file).read_text())]
+print(len(run(cells, store, size=int(size)).failed), flush=True)
 """
 
 
@@ -239,11 +240,11 @@ def test_what_another_process_holds_is_left_and_waited_for(cells, tmp_path, monk
 # Killed ----------------------------------------------------------------------------------------------------
 
 
-def worker(cells: list[Cell], store: Path, when: str = "", name: str = "", count: int = 0) -> subprocess.Popen:
+def worker(cells: list[Cell], store: Path, when: str = "", name: str = "", count: int = 0, size: int = 16):
     store.mkdir(exist_ok=True)
     file = store.parent / "cells.json"
     file.write_text(json.dumps([cell.as_json() for cell in cells]))
-    args = [sys.executable, "-c", WORKER, file, store, when, name, count]
+    args = [sys.executable, "-c", WORKER, file, store, when, name, count, size]
     return subprocess.Popen(list(map(str, args)), stdout=subprocess.PIPE, text=True)
 
 
@@ -273,7 +274,7 @@ def test_a_kill_loses_nothing(cells, done, tmp_path, when, name, count, there):
 
 
 def test_two_schedulers_run_no_cell_twice(cells, done, tmp_path):
-    both = [worker(cells, tmp_path / "s") for _ in range(2)]
+    both = [worker(cells, tmp_path / "s", size=2) for _ in range(2)]
     wrote = [process.communicate(timeout=200)[0].split() for process in both]
     assert [w.pop() for w in wrote] == ["0", "0"]
     assert sorted(wrote[0] + wrote[1]) == sorted(cell.hash for cell in cells)
