@@ -45,7 +45,7 @@ def measured(idm, eps, steps, member=0, padding=0) -> float:
     params = jax.tree.map(lambda x: x[member], idm.params)
     pool = fitting.pool(eps, eps.scaled_actions(), steps)
     where, act = jax.tree.map(lambda x: np.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)), (pool.where, pool.act))
-    table = idm.scaler(eps.obs), idm.diff_std
+    table = idm.inputs(eps.obs), idm.diff_std
     return float(
         jax.jit(validation_error, static_argnums=0)(idm.config, params, table, fitting.Pool(where, act, pool.n))
     )

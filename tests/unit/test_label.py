@@ -44,7 +44,7 @@ def test_predictions_equal_the_model_applied_to_the_whole_table(full, ready):
     outs = []
     for m in range(2):
         params = {k: [{n: x[m] for n, x in layer.items()} for layer in v] for k, v in idm.params.items()}
-        outs.append(forward(WIDE, params, idm.scaler(full.obs), idm.diff_std, where))
+        outs.append(forward(WIDE, params, idm.inputs(full.obs), idm.diff_std, where))
     mean = np.mean([o.mean for o in outs], axis=0)
     # The variance of an equal mixture: E[x²] - E[x]².
     second = np.mean([np.exp(2 * np.float64(o.log_std)) + np.float64(o.mean) ** 2 for o in outs], axis=0)

@@ -8,6 +8,7 @@ from ssorl.idm.model import IdmConfig
 _ROBUST = IdmConfig(
     hidden=(512, 512, 512),
     differences=True,
+    ranks=True,
     affine=True,
     beta=0.5,
     members=3,

@@ -23,11 +23,12 @@ from ssorl.data.stats import Standardiser
 from ssorl.errors import DataError, SsorlError
 from ssorl.idm.calibrate import Calibration, Span
 from ssorl.idm.fit import Idm
+from ssorl.idm.inputs import KNOTS, Inputs
 from ssorl.idm.label import Labeller, Taught, Validation
-from ssorl.idm.model import IdmConfig, init
+from ssorl.idm.model import IdmConfig, init, n_inputs
 from ssorl.store import atomic, write_npz, write_text
 
-KIND, VERSION = "ssorl inverse dynamics model", 1
+KIND, VERSION = "ssorl inverse dynamics model", 2
 LARGEST = {"past": 1000, "future": 1000, "members": 1000, "n_obs": 1_000_000, "n_act": 100_000}
 
 
@@ -42,7 +43,7 @@ def save(ready: Labeller, path: Path | str) -> None:
     about = {
         "kind": KIND,
         "version": VERSION,
-        "n_obs": len(idm.scaler.mean),
+        "n_obs": len(idm.inputs.scaler.mean),
         "n_act": len(ready.meta.act_low),
         "config": asdict(idm.config),
         "data": asdict(ready.meta),
@@ -53,8 +54,9 @@ def save(ready: Labeller, path: Path | str) -> None:
     }
     arrays = {
         **{f"params/{k}": x for k, x in _flat(idm.params).items()},
-        "scaler/mean": idm.scaler.mean,
-        "scaler/std": idm.scaler.std,
+        "scaler/mean": idm.inputs.scaler.mean,
+        "scaler/std": idm.inputs.scaler.std,
+        **({} if idm.inputs.knots is None else {"knots": idm.inputs.knots}),
         "diff_std": idm.diff_std,
         "known/low": ready.known.low,
         "known/high": ready.known.high,
@@ -84,7 +86,8 @@ def load(path: Path | str) -> Labeller:
             raise ValueError(f"an action range of {len(meta.act_low)} numbers for {n_act} actions")
         blank = _blank(config, n_obs, n_act)
         shapes = {f"params/{k}": x.shape for k, x in _flat(blank).items()}
-        shapes |= {"scaler/mean": (n_obs,), "scaler/std": (n_obs,), "diff_std": (n_obs,)}
+        shapes |= {"scaler/mean": (n_obs,), "scaler/std": (n_obs,), "diff_std": (n_inputs(config, n_obs),)}
+        shapes |= {"knots": (n_obs, KNOTS)} if config.ranks else {}
         shapes |= {"known/low": (2, n_obs), "known/high": (2, n_obs)}
         with zipfile.ZipFile(path / "weights.npz") as archive:
             arrays = {name: _exactly(archive, name, shape, str(path)) for name, shape in shapes.items()}
@@ -96,7 +99,10 @@ def load(path: Path | str) -> Labeller:
         scaler = Standardiser(arrays["scaler/mean"], arrays["scaler/std"])
         if not (scaler.std > 0).all() or not (arrays["diff_std"] > 0).all():
             raise ValueError("a deviation that is not positive")
-        idm = Idm(config, params, scaler, arrays["diff_std"], curve, best_step, held)
+        knots = arrays.get("knots")
+        if knots is not None and (np.diff(knots) < 0).any():
+            raise ValueError("quantiles that do not rise")
+        idm = Idm(config, params, Inputs(scaler, knots), arrays["diff_std"], curve, best_step, held)
         known = Span(arrays["known/low"], arrays["known/high"])
         return Labeller(idm, meta, _taught(about, n_act), known, _validation(about, n_act), _calibration(about))
 
@@ -125,7 +131,7 @@ def _flat(tree: object) -> dict[str, np.ndarray]:
 def _blank(config: IdmConfig, n_obs: int, n_act: int):
     """The shapes that weights of this configuration have; nothing is computed."""
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.members))
-    return jax.eval_shape(jax.vmap(lambda key: init(config, n_obs, n_act, key)), keys)
+    return jax.eval_shape(jax.vmap(lambda key: init(config, n_inputs(config, n_obs), n_act, key)), keys)
 
 
 def _exactly(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], src: str) -> np.ndarray:

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl.data.episodes import Episodes
-from ssorl.data.stats import Standardiser, standardiser
 from ssorl.errors import DataError, SsorlError
+from ssorl.idm.inputs import Inputs, inputs
 from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
 from ssorl.nn import Adam, Params, adam, init_adam
 
@@ -49,8 +49,8 @@ class Idm:
 
     config: IdmConfig
     params: Params  # each leaf [M, …]
-    scaler: Standardiser
-    diff_std: np.ndarray  # [O], of standardised s_{t+1} - s_t
+    inputs: Inputs
+    diff_std: np.ndarray  # [I], of s_{t+1} - s_t as the inputs show them
     curve: np.ndarray  # [M, C] validation error at each look
     best_step: np.ndarray  # [M]
     validation: np.ndarray  # trajectories held out
@@ -89,7 +89,7 @@ def hold_out(eps: Episodes, share: float, seed: int) -> tuple[np.ndarray, np.nda
 class Run(NamedTuple):
     """One network's share of a program: where its data lies and the key it draws from."""
 
-    diff_std: jax.Array  # [O]
+    diff_std: jax.Array  # [I]
     train: Pool
     val: Pool
     key: jax.Array
@@ -113,9 +113,10 @@ def fit_many(
     Datasets that share their observations, as splits of one dataset do, share them on the device too. `progress` hears
     of the updates done, summed over networks, and of the latest validation errors.
     """
+    table, shown = _table(tasks, config)
     prepared = [_prepare(eps, config, seed) for eps, seed in tasks]
-    table, bases = _table(tasks, prepared)
-    runs = _stack([_runs(p, base, config) for p, base in zip(prepared, bases, strict=True)])
+    each = zip(prepared, (shown[id(eps.obs)] for eps, _ in tasks), strict=True)
+    runs = _stack([_runs(p, one, config) for p, one in each])
     quick = config.half if config.half is not None else jax.default_backend() != "cpu"
     # Only the fit is in half precision: the config that labels keeps what was asked for.
     state, curve = _train(replace(config, half=quick), table, runs, progress, together)
@@ -125,18 +126,16 @@ def fit_many(
         )
     best, best_step = jax.tree.map(np.asarray, state.best), np.asarray(state.best_step)
     idms = []
-    for i, p in enumerate(prepared):
+    for i, (p, (eps, _)) in enumerate(zip(prepared, tasks, strict=True)):
         own = slice(i * config.members, (i + 1) * config.members)
-        params = jax.tree.map(lambda x, own=own: x[own], best)
-        idms.append(Idm(config, params, p.scaler, p.diff_std, curve[own], best_step[own], p.held))
+        params, one = jax.tree.map(lambda x, own=own: x[own], best), shown[id(eps.obs)]
+        idms.append(Idm(config, params, one.inputs, one.diff_std, curve[own], best_step[own], p.held))
     return idms
 
 
 class Prepared(NamedTuple):
     """A task, checked and split, still on the host."""
 
-    scaler: Standardiser
-    diff_std: np.ndarray  # [O]
     train: Pool
     val: Pool
     held: np.ndarray
@@ -147,11 +146,8 @@ def _prepare(eps: Episodes, config: IdmConfig, seed: int) -> Prepared:
     train, val, held = hold_out(eps, config.validation, seed)
     if len(val) > MAX_VALIDATION:
         val = np.sort(np.random.default_rng(seed).choice(val, MAX_VALIDATION, replace=False))
-    scaler = standardiser(eps)
-    diff = (eps.obs[eps.obs_row + 1] - eps.obs[eps.obs_row]) / scaler.std
-    diff_std = np.maximum(diff.std(0), 1e-6)
     act = eps.scaled_actions()
-    return Prepared(scaler, diff_std, pool(eps, act, train), pool(eps, act, val), held, seed)
+    return Prepared(pool(eps, act, train), pool(eps, act, val), held, seed)
 
 
 def pool(eps: Episodes, act: np.ndarray, steps: np.ndarray) -> Pool:
@@ -159,23 +155,34 @@ def pool(eps: Episodes, act: np.ndarray, steps: np.ndarray) -> Pool:
     return Pool(windows(eps, steps), act[steps], np.int32(len(steps)))
 
 
-def _table(tasks: Sequence[tuple[Episodes, int]], prepared: Sequence[Prepared]) -> tuple[jax.Array, list[int]]:
-    """The standardised observations of all distinct datasets end to end, on the device, and where each task's begin."""
-    at: dict[int, int] = {}
+class Shown(NamedTuple):
+    """One dataset's states as the models see them."""
+
+    inputs: Inputs
+    diff_std: np.ndarray  # [I]
+    base: int  # where its rows begin in the table of all
+
+
+def _table(tasks: Sequence[tuple[Episodes, int]], config: IdmConfig) -> tuple[jax.Array, dict[int, Shown]]:
+    """The states of all distinct datasets end to end, on the device, and each one's by the identity of its array."""
+    shown: dict[int, Shown] = {}
     parts, size = [], 0
-    for (eps, _), p in zip(tasks, prepared, strict=True):
-        if id(eps.obs) not in at:
-            at[id(eps.obs)] = size
-            parts.append(p.scaler(eps.obs))
-            size += len(eps.obs)
-    return jnp.asarray(np.concatenate(parts)), [at[id(eps.obs)] for eps, _ in tasks]
+    for eps, _ in tasks:
+        if id(eps.obs) not in shown:
+            how = inputs(eps, config.ranks)
+            rows = how(eps.obs)
+            diff_std = np.maximum((rows[eps.obs_row + 1] - rows[eps.obs_row]).std(0), 1e-6)
+            shown[id(eps.obs)] = Shown(how, diff_std, size)
+            parts.append(rows)
+            size += len(rows)
+    return jnp.asarray(np.concatenate(parts)), shown
 
 
-def _runs(p: Prepared, base: int, config: IdmConfig) -> list[Run]:
+def _runs(p: Prepared, shown: Shown, config: IdmConfig) -> list[Run]:
     """One run a member; all read the same pools."""
-    shift = lambda one: one._replace(where=Windows(*(x + np.int32(base) for x in one.where)))  # noqa: E731
+    shift = lambda one: one._replace(where=Windows(*(x + np.int32(shown.base) for x in one.where)))  # noqa: E731
     keys = jax.random.split(jax.random.key(p.seed), config.members)
-    return [Run(p.diff_std, shift(p.train), shift(p.val), key) for key in keys]  # type: ignore[arg-type]
+    return [Run(shown.diff_std, shift(p.train), shift(p.val), key) for key in keys]  # type: ignore[arg-type]
 
 
 def _stack(groups: list[list[Run]]) -> Run:

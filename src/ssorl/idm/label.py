@@ -142,7 +142,7 @@ def _range(ready: Labeller, eps: Episodes) -> tuple[np.ndarray, np.ndarray, str]
 def check_fit(ready: Labeller, eps: Episodes) -> None:
     """Refuse data of another robot than the model's."""
     meta, want = eps.meta, ready.meta
-    n_obs, n_act = len(ready.idm.scaler.mean), len(want.act_low)
+    n_obs, n_act = len(ready.idm.inputs.scaler.mean), len(want.act_low)
     for what, got, due in (("state", eps.n_obs, n_obs), ("action", eps.n_act or n_act, n_act)):
         if got != due:
             raise DataError(
@@ -194,7 +194,7 @@ def _landed(steps: np.ndarray, mean: jax.Array, std: jax.Array) -> tuple[np.ndar
 
 
 def _gather(idm: Idm, eps: Episodes, steps: np.ndarray, size: int) -> tuple[np.ndarray, Windows]:
-    """A table of standardised states with a window of its own for each step, padded with zeros to `size` windows.
+    """A table of states as the model sees them, a window of its own for each step, zeros up to `size` windows.
 
     Steps may lie anywhere: the table is as large for neighbours as for strays, so one shape serves all blocks.
     """
@@ -203,13 +203,15 @@ def _gather(idm: Idm, eps: Episodes, steps: np.ndarray, size: int) -> tuple[np.n
     row, first = steps + episode, eps.start[episode] + episode
     last = eps.start[episode + 1] + episode
     at = np.clip(row[:, None] + np.array(config.offsets), first[:, None], last[:, None])
-    table = np.zeros((size, width, eps.n_obs), np.float32)
-    table[: len(steps)] = idm.scaler(eps.obs[at])
+    rows, place = np.unique(at, return_inverse=True)  # neighbours share states
+    shown = idm.inputs(eps.obs[rows])
+    table = np.zeros((size, width, shown.shape[1]), np.float32)
+    table[: len(steps)] = shown[place.reshape(at.shape)]
     place = np.arange(size, dtype=np.int32) * width + config.past
     before, after = np.zeros(size, np.int32), np.ones(size, np.int32)
     before[: len(steps)] = np.minimum(row - first, config.past)
     after[: len(steps)] = np.minimum(last - row, config.future + 1)
-    return table.reshape(-1, eps.n_obs), Windows(place, place - before, place + after)  # type: ignore[arg-type]
+    return table.reshape(-1, table.shape[-1]), Windows(place, place - before, place + after)  # type: ignore[arg-type]
 
 
 @partial(jax.jit, static_argnames="config")

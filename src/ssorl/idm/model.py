@@ -25,6 +25,7 @@ class IdmConfig:
     future: int = 0  # states after s_{t+1}; k for the paper's symmetric windows
     hidden: tuple[int, ...] = (1024, 1024)  # of the mean's and of the deviation's own network
     differences: bool = False  # scaled s_{i+1} - s_i beside the states
+    ranks: bool = False  # each state's rank among all states beside its value, coordinate by coordinate: see `Inputs`
     affine: bool = False  # add to the mean a term affine in s_{t+1} - s_t, its matrix and offset made from s_t
     beta: float = 0.0  # β-NLL (arXiv 2203.09168): weigh each step by σ^2β, stopped; 0 is the plain likelihood
     members: int = 1  # networks that differ in initialisation and shuffling; their mixture labels
@@ -43,6 +44,11 @@ class IdmConfig:
     def offsets(self) -> tuple[int, ...]:
         """Positions of the window's states, 0 being s_t."""
         return tuple(range(-self.past, self.future + 2))
+
+
+def n_inputs(config: IdmConfig, n_obs: int) -> int:
+    """Numbers a state is shown as."""
+    return n_obs * (1 + config.ranks)
 
 
 class Windows(NamedTuple):
