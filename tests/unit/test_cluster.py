@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -11,17 +12,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ssorl import __version__
 from ssorl.data import save
 from ssorl.errors import SsorlError
 from ssorl.study import cluster as clusters
 from ssorl.study import schedule
-from ssorl.study.cells import error, finished, folder, result, state
-from ssorl.study.cluster import Cluster, do_batch, run
+from ssorl.study.cells import claim, error, finished, folder, result, state
+from ssorl.study.cluster import Cluster, connected, do_batch, run
 from ssorl.study.grid import Cell, Grid, Study, resolve
 from ssorl.study.scales import SCALES
 from ssorl.study.share import Share
@@ -61,7 +64,7 @@ class Nodes:
     """A cluster in a process of its own: a head that does nothing itself and two nodes with a core each."""
 
     def __init__(self, home: str) -> None:
-        env = {**os.environ, "RAY_TMPDIR": home, "RAY_USAGE_STATS_ENABLED": "0"}
+        env = {**os.environ, "RAY_TMPDIR": home, "RAY_USAGE_STATS_ENABLED": "0", "SSORL_CACHE": f"{home}/cache"}
         pipes: dict = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen([sys.executable, "-c", NODES], env=env, text=True, **pipes)
         self.address = self.ask("")
@@ -123,21 +126,208 @@ def alone(action: Callable[[], None]) -> threading.Thread:
 
 def test_a_node_lost_in_the_middle(cells, done, nodes, tmp_path):
     """Both nodes have a batch in hand when one is killed: its batch is done by the other, and nothing twice."""
-    at_kill: dict[str, Any] = {}
+    kept, written, over = [], set(), threading.Event()
 
     def kill() -> None:
         until(lambda: len(begun(tmp_path)) == 2)
         nodes.ask("made.remove_node(nodes.pop(), allow_graceful=False)")
-        at_kill["done"] = state(tmp_path, cells).done
-        at_kill["time"] = time.time()
+        kept.extend(cell for cell in cells if finished(tmp_path, cell))
+        while not over.wait(0.01):  # a result that is written again is another file of the same name
+            written.update((path, path.stat().st_ino) for path in (tmp_path / "cells").glob("*/result.json"))
 
     killer, heard, said = alone(kill), [], []
     outcome = run(cells, tmp_path, Cluster(nodes.address), lambda *what: heard.append(what), said.append)
+    over.set()
     killer.join(10)
-    assert outcome == (4, {}) and at_kill["done"] <= 2
+    assert outcome == (4, {}) and len(kept) <= 2  # of two batches of two, one was lost
     assert [told(tmp_path, cell) for cell in cells] == [told(done, cell) for cell in cells]
-    assert said == ["Ray: 3 machines, 0 GPUs, 2 CPUs; 2 batches at a time with 0 GPUs and 1 CPUs each"]
+    assert len(written) == 4
     assert sum(n for what, n, _ in heard if what == "cells") == 4
-    after = [cell for cell in cells if (folder(tmp_path, cell) / "result.json").stat().st_mtime > at_kill["time"]]
-    assert len(after) == 4 - at_kill["done"] >= 2
-    assert not any(map(list, ((tmp_path / "work").iterdir(), tmp_path.glob(".cluster-*"), tmp_path.rglob(".tmp-*"))))
+    assert said == ["Ray: 3 machines, 0 GPUs, 2 CPUs; 2 batches at a time with 0 GPUs and 1 CPU each"]
+    left = *tmp_path.glob("work/*"), *tmp_path.glob(".cluster-*"), *tmp_path.rglob(".tmp-*")
+    assert left == ()
+
+
+@pytest.fixture(scope="module")
+def joined(nodes) -> Iterator[Any]:
+    """One connection for what follows: workers, which are slow to start, stay."""
+    with connected(nodes.address) as ray:
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+        until(lambda: sum(node["Alive"] for node in ray.nodes()) == 2)  # the head and the node that is left
+        yield ray
+
+
+def test_a_failing_cell_is_kept_apart(cells, done, joined, dataset, tmp_path):
+    wrong = resolve({"dataset": dataset, **BASE, "variant": "baseline", "fraction": 0.001}, SCALES["smoke"])
+    said: list[str] = []
+    outcome = run([wrong, *cells], tmp_path, say=said.append)
+    assert outcome.done == 4 and list(outcome.failed) == [wrong] and "is none" in outcome.failed[wrong]
+    assert [told(tmp_path, cell) for cell in cells] == [told(done, cell) for cell in cells]
+    assert "in _tasks" in (error(tmp_path, wrong) or "")  # what was seen over there
+    assert [line.split(" (")[0] for line in said[1:3]] == ["a batch of 5 cells failed", "it failed again"]
+    assert said[3].startswith(f"cell {wrong.hash} failed: ") and len(said) == 4
+
+
+def dies(text: str) -> str:
+    with (Path(json.loads(text)["store"]) / "tries").open("a") as file:
+        file.write("1")
+    os.kill(os.getpid(), signal.SIGKILL)
+    return text
+
+
+def test_a_process_that_dies_each_time(cells, joined, tmp_path, monkeypatch):
+    monkeypatch.setattr(clusters, "do_batch", dies)
+    monkeypatch.setattr(clusters, "RETRIES", 1)
+    outcome = run(cells[:1], tmp_path)
+    assert outcome.done == 0 and "was lost, 2 times" in outcome.failed[cells[0]]
+    assert len((tmp_path / "tries").read_text()) == 2 * 2  # Ray tries twice, and so does the scheduler
+
+
+def test_ctrl_c(cells, done, joined, dataset, tmp_path):
+    """What is under way ends, nothing counts as failed, and the rest can go on."""
+    long = resolve({"dataset": dataset, **BASE, "settings": {**BASE["settings"], "updates": 10**8}}, SCALES["smoke"])
+    alone(lambda: (until(lambda: begun(tmp_path)), os.kill(os.getpid(), signal.SIGINT)))
+    with pytest.raises(KeyboardInterrupt):
+        run([long], tmp_path)
+    assert state(tmp_path, [long]) == (0, 0, 1)
+    with claim(tmp_path, [long]) as mine:
+        assert mine == [long]
+    assert run(cells[:1], tmp_path) == (1, {})
+    assert told(tmp_path, cells[0]) == told(done, cells[0])
+
+
+def stubborn(text: str) -> str:
+    (Path(json.loads(text)["store"]) / "pid").write_text(str(os.getpid()))
+    while True:
+        with suppress(KeyboardInterrupt):
+            time.sleep(60)
+
+
+def test_ctrl_c_ends_what_does_not_stop(cells, joined, tmp_path, monkeypatch):
+    """As where the device is in the middle of many updates."""
+    monkeypatch.setattr(clusters, "do_batch", stubborn)
+    monkeypatch.setattr(clusters, "GRACE", 0.5)
+    pid = tmp_path / "pid"
+    alone(lambda: (until(lambda: pid.is_file() and pid.read_text()), os.kill(os.getpid(), signal.SIGINT)))
+    with pytest.raises(KeyboardInterrupt):
+        run(cells, tmp_path)
+    assert state(tmp_path, cells) == (0, 0, 4)
+    until(lambda: not Path(f"/proc/{pid.read_text()}").exists(), 20)
+
+
+def test_results_by_another_way(cells, done, joined, tmp_path):
+    """Workers with stores of their own send results through a share; a second machine finds them there."""
+    place, heard = f"file://{tmp_path}/share", []
+    assert run(cells, tmp_path / "a", Cluster(share=place)) == (4, {})
+    assert [told(tmp_path / "a", cell) for cell in cells] == [told(done, cell) for cell in cells]
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["cells"]
+    assert len(list((tmp_path / "share" / "idms").glob("*/report.json"))) == 2
+    assert run(cells, tmp_path / "b", Cluster(share=place), lambda *what: heard.append(what)) == (4, {})
+    assert heard == []
+
+
+TOML = """
+title = "Mine"
+base = {{ kind = "data", dataset = "{data}", fraction = 0.2 }}
+axes = {{ quality = [50, 100] }}
+figure = "density"
+"""
+
+
+def test_a_ray_is_started_for_the_command(dataset, tmp_path):
+    """`ssorl study run FILE --ray` where none runs: it works and leaves none behind."""
+    (tmp_path / "mine.toml").write_text(TOML.format(data=dataset))
+    home = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    env = {**os.environ, "RAY_TMPDIR": home, "HOME": home, "PYTHONWARNINGS": "error::RuntimeWarning"}
+    main = [sys.executable, "-c", "from ssorl.cli import main; main()"]
+    args = [*main, "study", "run", "mine.toml", "--store", "here", "--ray"]
+    told = subprocess.run(args, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stderr
+    assert "Ray: 1 machine" in told.stderr and "2 of 2 cells are done" in told.stderr
+    assert "warn" not in told.stderr.lower() and told.stdout.strip() == "here/reports/mine-smoke.html"
+    lines = [path.read_bytes().replace(b"\0", b" ") for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not any(home.encode() in line and b"raylet" in line for line in lines)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+# What is wrong is said -------------------------------------------------------------------------------------
+
+
+def test_a_store_that_workers_do_not_see(cells, tmp_path):
+    """A folder of the same name on another machine."""
+    order = {
+        "version": __version__,
+        "cwd": os.getcwd(),
+        "cpu": True,
+        "share": None,
+        "mark": ".cluster-0",
+        "store": "/tmp",
+    }
+    text = json.dumps({**order, "cells": [cell.as_json() for cell in cells]})
+    answer = json.loads(do_batch(text))
+    assert "/tmp on" in answer["why"] and "--ray-share" in answer["why"] and answer["done"] == []
+    answer = json.loads(do_batch(text.replace(__version__, "0.0.7")))
+    assert f"has ssorl {__version__}, the machine that asks 0.0.7" in answer["why"]
+
+
+def test_more_than_any_node_has(cells, joined, tmp_path):
+    with pytest.raises(SsorlError, match="no machine of the cluster has 2 GPUs and 1 CPU; ask for less"):
+        run(cells, tmp_path, Cluster(gpus=2))
+    with pytest.raises(SsorlError, match="a batch needs a part of a CPU"):
+        run(cells, tmp_path, Cluster(cpus=0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_ray_is_not_installed(cells, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SsorlError, match=r"pip install 'ssorl\[ray\]'"):
+        run(cells, tmp_path)
+
+
+def test_places_that_cannot_be(cells, tmp_path):
+    for address in ("127.0.0.1:1", "ray://127.0.0.1:1", "here"):
+        with pytest.raises(SsorlError, match=f"--ray-address {address}: nothing answers there .* give HOST:PORT"):
+            run(cells, tmp_path, Cluster(address))
+    with pytest.raises(SsorlError, match=r"--ray-share nowhere://x: cannot be reached \(Protocol not known"):
+        run(cells, tmp_path, Cluster(share="nowhere://x"))
+
+
+# The share -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["memory://study/", "file"])
+def test_a_share_holds_what_a_store_does(cells, done, tmp_path, place):
+    url = f"{tmp_path}/share" if place == "file" else place
+    share, files = Share(url), ["cell.json", "result.json"]
+    share.pull(cells, tmp_path / "a")  # there is nothing yet
+    share.push(cells, done)
+    share.push_models(cells, done)
+    share.pull(cells[:3], tmp_path / "a")
+    assert [finished(tmp_path / "a", cell) for cell in cells] == [True, True, True, False]
+    for cell in cells[:3]:
+        for name in files:
+            assert (folder(tmp_path / "a", cell) / name).read_bytes() == (folder(done, cell) / name).read_bytes()
+    share.pull_models(cells, tmp_path / "a")
+    for path in (p for p in (done / "idms").rglob("*") if p.is_file() and p.name != ".lock"):
+        assert (tmp_path / "a" / path.relative_to(done)).read_bytes() == path.read_bytes()
+
+
+def test_what_is_cut_short_counts_as_none(cells, done, tmp_path):
+    share = Share(str(tmp_path / "share"))
+    share.push(cells[:1], done)
+    path = folder(tmp_path / "share", cells[0]) / "result.json"
+    path.write_bytes(path.read_bytes()[:100])
+    share.pull(cells[:1], tmp_path / "a")
+    assert not finished(tmp_path / "a", cells[0])
+    share.push(cells[:1], done)
+    share.pull(cells[:1], tmp_path / "a")
+    assert finished(tmp_path / "a", cells[0])
+
+
+def test_results_go_last(cells, done, monkeypatch):
+    share, names = Share("memory://order"), []
+    monkeypatch.setattr(share, "_send", lambda name, path: names.append(Path(name).name))
+    share.push(cells, done)
+    share.push_models(cells, done)
+    assert names[:8] == ["cell.json", "result.json"] * 4
+    assert names[8:].count("report.json") == 2 and names[-1] == "report.json" == names[8 + len(names[8:]) // 2 - 1]

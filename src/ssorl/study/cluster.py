@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import socket
 import threading
 import time
 import traceback
@@ -81,11 +82,11 @@ class _Tasks:
         if self.gpus < 0 or not cluster.cpus > 0:
             raise SsorlError(f"--ray-gpus {self.gpus:g} --ray-cpus {cluster.cpus:g}: a batch needs a part of a CPU")
         self.slots = sum(_fits(machine, self.gpus, cluster.cpus) for machine in machines)
-        need = f"{self.gpus:g} GPUs and {cluster.cpus:g} CPUs"
+        need = f"{_count(self.gpus, 'GPU')} and {_count(cluster.cpus, 'CPU')}"
         if not self.slots:
             raise SsorlError(f"no machine of the cluster has {need}; ask for less by --ray-gpus and --ray-cpus")
-        have = f"{len(machines)} machines, {total['GPU']:g} GPUs, {total['CPU']:g} CPUs"
-        self.words = f"Ray: {have}; {self.slots} batches at a time with {need} each"
+        have = ", ".join([_count(len(machines), "machine"), *(_count(n, kind) for kind, n in total.items())])
+        self.words = f"Ray: {have}; {_count(self.slots, 'batch', 'batches')} at a time with {need} each"
         options = {"num_gpus": self.gpus, "num_cpus": cluster.cpus, "max_retries": RETRIES}
         self.batch, self.room = (ray.remote(**options)(what) for what in (do_batch, room_for))
         self.order = {
@@ -125,6 +126,8 @@ class _Tasks:
         except self.ray.exceptions.RayError as err:
             if self.stopped:
                 raise KeyboardInterrupt from None
+            if isinstance(err, self.ray.exceptions.RayTaskError):  # it does not even start
+                raise LostError(f"a machine of the cluster cannot run ssorl; is it installed there? ({err})") from err
             raise LostError(f"its machine or process was lost, {RETRIES + 1} times ({err})") from err
         finally:
             self.refs.discard(ref)
@@ -237,6 +240,7 @@ def connected(address: str | None = None) -> Iterator[Any]:
     if ray.is_initialized():  # the caller's own
         yield ray
         return
+    _reach(address or os.environ.get("RAY_ADDRESS"))
     try:
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError, OSError) as err:
@@ -249,6 +253,19 @@ def connected(address: str | None = None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _reach(address: str | None) -> None:
+    """Refuse an address where nothing answers: Ray would try for many minutes."""
+    if address in (None, "auto", "local"):
+        return
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, ValueError) as err:
+        raise SsorlError(
+            f"--ray-address {address}: nothing answers there ({err}); give HOST:PORT as `ray start --head` told it"
+        ) from err
 
 
 @contextmanager
@@ -286,3 +303,7 @@ def _fits(machine: dict[str, float], gpus: float, cpus: float) -> int:
     """Batches that a machine has room for."""
     by_cpu = machine.get("CPU", 0) / cpus
     return int(min(by_cpu, machine.get("GPU", 0) / gpus) if gpus else by_cpu)
+
+
+def _count(n: float, what: str, many: str = "") -> str:
+    return f"{n:g} {what if n == 1 else many or what + 's'}"
