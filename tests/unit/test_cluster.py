@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from ssorl import __version__
+from ssorl.cli import main
 from ssorl.data import save
 from ssorl.errors import SsorlError
 from ssorl.study import cluster as clusters
@@ -239,8 +241,8 @@ def test_a_ray_is_started_for_the_command(dataset, tmp_path):
     (tmp_path / "mine.toml").write_text(TOML.format(data=dataset))
     home = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     env = {**os.environ, "RAY_TMPDIR": home, "HOME": home, "PYTHONWARNINGS": "error::RuntimeWarning"}
-    main = [sys.executable, "-c", "from ssorl.cli import main; main()"]
-    args = [*main, "study", "run", "mine.toml", "--store", "here", "--ray"]
+    args = [sys.executable, "-c", "from ssorl.cli import main; main()"]
+    args += ["study", "run", "mine.toml", "--store", "here", "--ray"]
     told = subprocess.run(args, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert told.returncode == 0, told.stderr
     assert "Ray: 1 machine" in told.stderr and "2 of 2 cells are done" in told.stderr
@@ -331,3 +333,11 @@ def test_results_go_last(cells, done, monkeypatch):
     share.push_models(cells, done)
     assert names[:8] == ["cell.json", "result.json"] * 4
     assert names[8:].count("report.json") == 2 and names[-1] == "report.json" == names[8 + len(names[8:]) // 2 - 1]
+
+
+def test_the_page_names_every_choice(capsys):
+    with pytest.raises(SystemExit):
+        main(["study", "run", "--help"])
+    flags = set(re.findall(r"--ray[a-z-]*", capsys.readouterr().out))
+    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text()
+    assert len(flags) == 5 and [flag for flag in sorted(flags) if f"| `{flag}` |" not in page] == []

@@ -237,10 +237,10 @@ def connected(address: str | None = None) -> Iterator[Any]:
     To be entered before JAX computes anything: a Ray that is started is started by forks, which JAX warns of.
     """
     ray = _ray()
+    _reach(address or os.environ.get("RAY_ADDRESS"))
     if ray.is_initialized():  # the caller's own
         yield ray
         return
-    _reach(address or os.environ.get("RAY_ADDRESS"))
     try:
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError, OSError) as err:
