@@ -228,6 +228,16 @@ def test_results_by_another_way(cells, done, joined, tmp_path):
     assert heard == []
 
 
+def test_gpus_are_asked_for_where_there_are_some(cells, done, nodes, joined, tmp_path):
+    """As far as a machine without any can tell: Ray counts what it is told, and the tasks compute on the CPU."""
+    nodes.ask("made.add_node(num_cpus=1, num_gpus=1)")
+    until(lambda: joined.cluster_resources().get("GPU"))
+    said: list[str] = []
+    assert run(cells[:2], tmp_path, say=said.append) == (2, {})
+    assert said == ["Ray: 3 machines, 1 GPU, 2 CPUs; 1 batch at a time with 1 GPU and 1 CPU each"]
+    assert [told(tmp_path, cell) for cell in cells[:2]] == [told(done, cell) for cell in cells[:2]]
+
+
 TOML = """
 title = "Mine"
 base = {{ kind = "data", dataset = "{data}", fraction = 0.2 }}
@@ -328,6 +338,10 @@ def test_what_is_cut_short_counts_as_none(cells, done, tmp_path):
 
 def test_results_go_last(cells, done, monkeypatch):
     share, names = Share("memory://order"), []
+    monkeypatch.setattr(share.files, "find", lambda path: [][1])
+    with pytest.raises(SsorlError, match="--ray-share memory://order: cannot be read"):
+        share.push(cells, done)
+    monkeypatch.undo()
     monkeypatch.setattr(share, "_send", lambda name, path: names.append(Path(name).name))
     share.push(cells, done)
     share.push_models(cells, done)

@@ -16,7 +16,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,8 +108,11 @@ class _Tasks:
                 asked[key] = self.room.remote(json.dumps(order))
 
         def size(group: list[Cell]) -> int:
-            ref = asked.get(shape(group[0]))
-            return min(even, MOST_ON_CPU if ref is None else self.ray.get(ref))
+            holds = MOST_ON_CPU
+            if (ref := asked.get(shape(group[0]))) is not None:
+                with suppress(self.ray.exceptions.RayError):  # the batch itself will tell
+                    holds = self.ray.get(ref)
+            return min(even, holds)
 
         return size
 

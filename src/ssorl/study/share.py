@@ -25,7 +25,7 @@ class Share:
         self.url = url
         try:
             self.files, root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError, OSError) as err:
+        except Exception as err:  # each kind of place has errors of its own, here and below
             raise SsorlError(f"--ray-share {url}: cannot be reached ({err})") from err
         self.root = root.rstrip("/")
 
@@ -75,7 +75,7 @@ class Share:
             found = self.files.find(f"{self.root}/{under}")
         except FileNotFoundError:
             return set()
-        except OSError as err:
+        except Exception as err:
             raise SsorlError(f"--ray-share {self.url}: cannot be read ({err})") from err
         return {path.partition(f"{self.root}/{under}/")[2] for path in found}
 
@@ -84,14 +84,14 @@ class Share:
             return self.files.cat_file(f"{self.root}/{name}")
         except FileNotFoundError:
             return b""
-        except OSError as err:
+        except Exception as err:
             raise SsorlError(f"--ray-share {self.url}: {name} cannot be read ({err})") from err
 
     def _send(self, name: str, path: Path) -> None:
         try:
             self.files.makedirs(f"{self.root}/{name}".rpartition("/")[0], exist_ok=True)
             self.files.pipe_file(f"{self.root}/{name}", path.read_bytes())
-        except OSError as err:
+        except Exception as err:
             raise SsorlError(f"--ray-share {self.url}: {name} cannot be written ({err})") from err
 
 
