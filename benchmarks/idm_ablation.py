@@ -43,6 +43,9 @@ VARIANTS = {
     "third layer, k = 2": replace(ROBUST, past=2),
     "third layer, affine term": replace(ROBUST, affine=True),
     "third layer, width 512": replace(ROBUST, hidden=(512, 512, 512)),
+    "third layer, ranks": replace(ROBUST, ranks=True),
+    "third layer, ranks, affine term": replace(ROBUST, ranks=True, affine=True),
+    "paper, ranks": replace(PAPER, ranks=True),
 }
 CASES = [
     ("sim/hopper-medium-expert", 50),
@@ -72,9 +75,7 @@ def cell(dataset: str, quality: float, variant: str, seed: int) -> dict:
         "mse": float((error**2).mean()),
         "seconds": round(seconds, 1),
         "config": asdict(VARIANTS[variant]),
-        "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-        ).stdout.strip(),
+        "commit": COMMIT,
         "hardware": f"{jax.default_backend()} {platform.machine()}",
         "versions": {"jax": jax.__version__, "numpy": np.__version__},
     }
