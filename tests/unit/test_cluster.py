@@ -177,7 +177,8 @@ def joined(nodes) -> Iterator[Any]:
     """One connection for what follows: workers, which are slow to start, stay."""
     with connected(nodes.address) as ray:
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
-        until(lambda: sum(node["Alive"] for node in ray.nodes()) == 2)  # the head and the node that is left
+        there = int(nodes.ask("len(made.list_all_nodes())"))
+        until(lambda: sum(node["Alive"] for node in ray.nodes()) == there)  # a lost one is missed after a while
         yield ray
 
 
@@ -188,7 +189,7 @@ def test_a_failing_cell_is_kept_apart(cells, done, joined, dataset, tmp_path):
     assert outcome.done == 4 and list(outcome.failed) == [wrong] and "is none" in outcome.failed[wrong]
     assert [told(tmp_path, cell) for cell in cells] == [told(done, cell) for cell in cells]
     assert "in _tasks" in (error(tmp_path, wrong) or "")  # what was seen over there
-    assert [line.split(" (")[0] for line in said[1:3]] == ["a batch of 5 cells failed", "it failed again"]
+    assert re.match(r"a batch of [235] cells failed \(.*once more$", said[1]) and said[2].startswith("it failed again")
     assert said[3].startswith(f"cell {wrong.hash} failed: ") and len(said) == 4
 
 
@@ -207,6 +208,11 @@ def test_a_process_that_dies_each_time(cells, joined, tmp_path, monkeypatch):
     assert len((tmp_path / "tries").read_text()) == 2 * 2  # Ray tries twice, and so does the scheduler
 
 
+def free(store: Path, cell: Cell) -> bool:
+    with claim(store, [cell]) as mine:
+        return mine == [cell]
+
+
 def test_ctrl_c(cells, done, joined, dataset, tmp_path):
     """What is under way ends, nothing counts as failed, and the rest can go on."""
     long = resolve({"dataset": dataset, **BASE, "settings": {**BASE["settings"], "updates": 10**8}}, SCALES["smoke"])
@@ -214,8 +220,7 @@ def test_ctrl_c(cells, done, joined, dataset, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run([long], tmp_path)
     assert state(tmp_path, [long]) == (0, 0, 1)
-    with claim(tmp_path, [long]) as mine:
-        assert mine == [long]
+    until(lambda: free(tmp_path, long), 20)
     assert run(cells[:1], tmp_path) == (1, {})
     assert told(tmp_path, cells[0]) == told(done, cells[0])
 
@@ -257,7 +262,7 @@ def test_gpus_are_asked_for_where_there_are_some(cells, done, nodes, joined, tmp
     until(lambda: joined.cluster_resources().get("GPU"))
     said: list[str] = []
     assert run(cells[:2], tmp_path, say=said.append) == (2, {})
-    assert said == ["Ray: 3 machines, 1 GPU, 2 CPUs; 1 batch at a time with 1 GPU and 1 CPU each"]
+    assert said[0].endswith(" CPUs; 1 batch at a time with 1 GPU and 1 CPU each") and len(said) == 1
     assert [told(tmp_path, cell) for cell in cells[:2]] == [told(done, cell) for cell in cells[:2]]
 
 

@@ -176,6 +176,10 @@ def do_batch(text: str) -> str:
                     "give --store a folder that all machines see, or name a --ray-share"
                 )
             run_batch(cells, store)
+    except (
+        KeyboardInterrupt
+    ):  # cancelled; no other task may have this process: JAX interrupted at its start stays broken
+        os._exit(130)
     except Exception as err:
         told |= {"why": f"{err}" or type(err).__name__, "trace": traceback.format_exc()}
     told["done"] = [cell.hash for cell in cells if finished(store, cell)]
