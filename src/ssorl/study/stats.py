@@ -127,8 +127,8 @@ def student(
 ) -> Estimate:
     """The statistic with an interval by Student's t, its standard error that of the resamples.
 
-    Percentile intervals of few seeds are too narrow (at 95 % with five seeds, about one in eight misses) and have no ends
-    beyond the most extreme resample: no ground for a verdict out of many.
+    Percentile intervals of few seeds are too narrow (at 95 % with five seeds, about one in eight misses) and have no
+    ends beyond the most extreme resample: no ground for a verdict out of many.
     """
     told = [_checked(group) for group in groups]
     value = float(statistic(*([s[None] for s in group] for group in told))[0])
