@@ -36,7 +36,7 @@ class TD3BC:
     # updates: on sim/hopper-medium-expert SS is best before the critic trusts the proxies too far (docs/run.md).
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
-        "quick": {"hidden": (128, 128), "critic_lr": 1e-3, "actor_lr": 1e-3, "batch": 256, "updates": 5000},
+        "quick": {"hidden": (128, 128), "critic_lr": 5e-4, "actor_lr": 5e-4, "batch": 256, "updates": 5000},
         "maze2d": {"critic_lr": 1e-4, "actor_lr": 1e-4},
     }
 
