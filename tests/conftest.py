@@ -15,6 +15,9 @@ from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta
 
 
+pytest_plugins = ["looking"]  # the browser's fixtures; a second conftest.py would hide this one from `import conftest`
+
+
 def make_episodes(lengths, n_obs=3, n_act=2, seed=0, **meta) -> Episodes:
     """Random trajectories of these lengths; every other one terminates."""
     rng = np.random.default_rng(seed)
