@@ -14,7 +14,6 @@ import pytest
 from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta
 
-
 pytest_plugins = ["looking"]  # the browser's fixtures; a second conftest.py would hide this one from `import conftest`
 
 
