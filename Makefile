@@ -12,7 +12,7 @@ demo: $(READY)
 test: $(READY) browser
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 # For the tests of the page. Where there is none and none can be had, they are skipped and say so.
 browser:
