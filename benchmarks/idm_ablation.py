@@ -7,6 +7,7 @@ Cells are appended to results/idm-ablation.jsonl with all that made them.
 """
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -25,6 +26,7 @@ from ssorl.idm.model import IdmConfig
 
 # Read once, as the code is: a commit made while this runs is not what ran.
 COMMIT = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+COMMIT = COMMIT or os.environ.get("COMMIT")  # where the code has no repository around it
 STORE = Path(__file__).parents[1] / "results" / "idm-ablation.jsonl"
 SMALL = {"hidden": (256, 256), "batch": 256, "steps": 4000, "validate_every": 250}
 PAPER = IdmConfig(**SMALL, lr=3e-4)  # 4,000 updates are too few for the paper's 1e-4

@@ -52,6 +52,7 @@ def train(args) -> None:
 
     loaded, rates = time.perf_counter(), []
     done = train_many(agent, [Run(eps, s) for s in range(args.seeds)], every=args.every, callback=look, together=True,
+                      folder=args.folder,
                       progress=lambda n, _: rates.append((time.perf_counter(), n)))  # fmt: skip
     rate = sum(n for _, n in rates[2:]) / (rates[-1][0] - rates[1][0])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
@@ -144,6 +145,7 @@ def main() -> None:
     p.add_argument("--means", type=int, nargs="*", default=[5], help="looks whose weights are averaged")
     p.add_argument("--looks", type=int, default=10, help="of the table's last column")
     p.add_argument("--episodes", type=int, default=30)
+    p.add_argument("--folder", type=Path, help="for checkpoints: the same command goes on where it was stopped")
     p.add_argument("--work", type=Path, default=Path("runs/oracle"))
     p.add_argument("--store", type=Path, default=STORE)
     p.add_argument("--commit")

@@ -27,6 +27,7 @@ class TD3BC:
     critic_lr: float = 3e-4
     actor_lr: float = 3e-4
     hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics, ReLU
+    norm: bool = False  # layer norm in the critics: they exaggerate less where there is little data
     alpha: float = 2.5  # weight of Q against imitation; 0 is behaviour cloning
     batch: int = 5120  # transitions an update
     updates: int = 200_000  # in a whole training
@@ -60,7 +61,7 @@ class TD3BC:
     def update(self, state: State, batch: Batch, key: jax.Array, phase: int = 0) -> tuple[State, Metrics]:
         """The critics, and in the last phase of a period the actor and the targets."""
         target = critic_target(self, state, batch, jax.random.normal(key, batch.act.shape))
-        grad, metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target, self.half)
+        grad, metrics = jax.grad(critic_loss, argnums=1, has_aux=True)(self, state.critics, batch, target)
         critics, opt_critics = adam(state.critics, grad, state.opt_critics, self.critic_lr)
         state = state._replace(critics=critics, opt_critics=opt_critics)
         if phase % self.policy_every != self.policy_every - 1:
@@ -104,9 +105,9 @@ def policy(actor: Params, obs: jax.Array, half: bool | None = None) -> jax.Array
     return jnp.tanh(mlp(actor, obs, half=half))
 
 
-def q_value(critic: Params, obs: jax.Array, act: jax.Array, half: bool | None = None) -> jax.Array:
+def q_value(config: TD3BC, critic: Params, obs: jax.Array, act: jax.Array) -> jax.Array:
     """One critic's value [...]."""
-    return mlp(critic, jnp.concatenate([obs, act], axis=-1), half=half)[..., 0]
+    return mlp(critic, jnp.concatenate([obs, act], axis=-1), norm=config.norm, half=config.half)[..., 0]
 
 
 # Losses ----------------------------------------------------------------------------------------------------
@@ -116,15 +117,13 @@ def critic_target(config: TD3BC, state: State, batch: Batch, noise: jax.Array) -
     """R + gamma cont min Q'(s', a'), [B]; a' is the target policy's action with clipped noise."""
     noise = jnp.clip(config.noise * noise, -config.noise_clip, config.noise_clip)
     act = jnp.clip(policy(state.target_actor, batch.next_obs, config.half) + noise, -1, 1)
-    one, two = (q_value(c, batch.next_obs, act, config.half) for c in state.target_critics)
+    one, two = (q_value(config, c, batch.next_obs, act) for c in state.target_critics)
     return batch.rew + config.gamma * batch.cont * jnp.minimum(one, two)
 
 
-def critic_loss(
-    critics: list[Params], batch: Batch, target: jax.Array, half: bool | None = None
-) -> tuple[jax.Array, Metrics]:
+def critic_loss(config: TD3BC, critics: list[Params], batch: Batch, target: jax.Array) -> tuple[jax.Array, Metrics]:
     """Squared Bellman error, summed over the two critics."""
-    values = [q_value(c, batch.obs, batch.act, half) for c in critics]
+    values = [q_value(config, c, batch.obs, batch.act) for c in critics]
     loss = sum((squared(q - target) for q in values), jnp.zeros(()))
     return loss, {"critic_loss": loss, "q": values[0].mean()}
 
@@ -132,7 +131,7 @@ def critic_loss(
 def actor_loss(config: TD3BC, actor: Params, critics: list[Params], batch: Batch) -> tuple[jax.Array, Metrics]:
     """Imitation less lambda times the first critic's value; lambda is not differentiated."""
     act = policy(actor, batch.obs, config.half)
-    q = q_value(critics[0], batch.obs, act, config.half)
+    q = q_value(config, critics[0], batch.obs, act)
     imitation = squared(act - batch.act)
     loss = imitation - config.alpha * q.mean() / jax.lax.stop_gradient(jnp.abs(q).mean())
     return loss, {"actor_loss": loss, "imitation": imitation}
