@@ -84,7 +84,7 @@ def save_policy(
 
 def load_policy_file(path: Path | str) -> PolicyFile:
     """Read what `save_policy` wrote."""
-    with sealed(path, "a saved policy") as file:
+    with sealed(path, "a saved policy", "; remove it and give the command that made it again, or copy it anew") as file:
         about = file.about
         if about.get("kind") != POLICY:
             raise ValueError("its about.json is of something else")

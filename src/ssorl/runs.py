@@ -9,12 +9,13 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -24,7 +25,7 @@ from ssorl.checkpoint import save_policy
 from ssorl.data.episodes import Episodes
 from ssorl.data.sources import load
 from ssorl.data.split import Split
-from ssorl.errors import SsorlError
+from ssorl.errors import DataError, SsorlError
 from ssorl.idm import files
 from ssorl.idm.fill import Filled
 from ssorl.idm.label import Labeller, Labels, filled
@@ -36,7 +37,9 @@ from ssorl.plan import Cell, Job, Plan, as_config, make_plan
 from ssorl.player import Player
 from ssorl.report.page import page
 from ssorl.result import cell_result, parent_result
-from ssorl.store import write_npz, write_text
+from ssorl.store import read_json, read_npz, write_json, write_npz
+
+Read = TypeVar("Read")
 
 
 class Result(NamedTuple):
@@ -103,11 +106,11 @@ class Folder(Keep):
         """Take the folder for this process: a new one, or one that the same configuration made."""
         _check_foreign(path)  # before anything is written there
         with _lock(path):
-            record = _json(path / "config.json")
+            record = _json(path / "config.json", "choose another --out, or remove that folder first")
             if record is None:
                 _check_space(path, plan, eps)
                 record = {"config": _plain(config), "command": command, "started": _now(), **about.everything()}
-                write_text(path / "config.json", json.dumps(record, indent=1))
+                write_json(path / "config.json", record)
             elif difference := differences(record.get("config"), _plain(config)):
                 raise SsorlError(
                     f"{path}: holds another run ({difference}); choose another --out, or remove that folder first"
@@ -121,16 +124,23 @@ class Folder(Keep):
         return self.path / f"q{quality:g}" if len(self.plan.qualities) > 1 else self.path
 
     @property
+    def homes(self) -> set[Path]:
+        """Each folder with a result of its own."""
+        return {self.path, *(self.home(q) for q in self.plan.qualities)}
+
+    @property
     def finished(self) -> bool:
-        """Whether nothing is left to do."""
-        return bool((_json(self.path / "result.json") or {}).get("complete"))
+        """Whether nothing is left to do; a result that is damaged and a policy that is gone are left."""
+        told = [_or_none(read_json, home / "result.json") for home in self.homes]
+        complete = all(isinstance(one, dict) and one.get("complete") for one in told)
+        return complete and all(path.is_file() for _, _, path in self._policies())
 
     def result(self) -> dict:
         """What was found; its page is drawn again if it is gone."""
-        for home in {self.path, *(self.home(q) for q in self.plan.qualities)}:
+        for home in self.homes:
             if not (home / "report.html").is_file():
                 page(home)
-        return json.loads((self.path / "result.json").read_text())
+        return read_json(self.path / "result.json")
 
     def finish(self, eps: Episodes, outcome: Any) -> None:
         """Write the results and their pages; result.json of the folder itself comes last and says it is done."""
@@ -139,10 +149,10 @@ class Folder(Keep):
         for quality in self.plan.qualities:
             home = self.home(quality)
             results[home.name] = cell_result(self.plan, eps, outcome, quality, told)
-            write_text(home / "result.json", json.dumps(results[home.name], indent=1, allow_nan=False))
+            write_json(home / "result.json", results[home.name])
             page(home)
         if len(results) > 1:
-            write_text(self.path / "result.json", json.dumps(parent_result(results), indent=1, allow_nan=False))
+            write_json(self.path / "result.json", parent_result(results))
             page(self.path)
 
     # --- the stages
@@ -156,15 +166,14 @@ class Folder(Keep):
             while self.logs:
                 self.logs.pop().close()
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - began, 2)
-            write_text(self.path / "timings.json", json.dumps(self.seconds))
+            write_json(self.path / "timings.json", self.seconds)
 
     def _split(self, cell: Cell) -> Path:
         return self.home(cell.quality) / "splits" / f"{cell.seed}.json"
 
     def split(self, cell: Cell) -> Split | None:
         """The split in the folder."""
-        path = self._split(cell)
-        return Split.load(path) if path.is_file() else None
+        return _or_none(Split.load, self._split(cell))
 
     def splits(self, tasks: dict[Cell, Task]) -> None:
         """Write those that are not there."""
@@ -178,13 +187,14 @@ class Folder(Keep):
         proxies = home / "proxies" / f"{seed}.npz"
         if not proxies.is_file():  # written last
             return None
-        ready = self.plan.idm if isinstance(self.plan.idm, Labeller) else files.load(home / "idm" / seed)
-        with np.load(proxies, allow_pickle=False) as arrays:
-            steps, few = arrays["step"], {k: arrays[k] for k in ("act", "act_std", "unseen")}
+        ready = self.plan.idm if isinstance(self.plan.idm, Labeller) else _or_none(files.load, home / "idm" / seed)
+        few, told = _or_none(read_npz, proxies), _or_none(read_json, proxies.with_suffix(".json"))
+        if ready is None or few is None or told is None or not np.array_equal(few["step"], np.where(~data.labelled)[0]):
+            return None
         act, std, unseen = data.act.copy(), np.zeros_like(data.act), np.zeros(data.n_steps, bool)
-        act[steps], std[steps], unseen[steps] = few["act"], few["act_std"], few["unseen"]
+        act[few["step"]], std[few["step"]], unseen[few["step"]] = few["act"], few["act_std"], few["unseen"]
         labels = Labels(act, std, ~data.labelled, unseen)
-        return Filled(filled(data, labels, ready), labels, ready, _json(proxies.with_suffix(".json")) or {})
+        return Filled(filled(data, labels, ready), labels, ready, told)
 
     def labels(self, cell: Cell, done: Filled) -> None:
         """Write them: the model first, the proxies last."""
@@ -192,7 +202,7 @@ class Folder(Keep):
         if not isinstance(self.plan.idm, Labeller):
             files.save(done.ready, home / "idm" / seed)
         act, std, _, unseen = done.labels
-        write_text(home / "proxies" / f"{seed}.json", json.dumps(done.report, indent=1, allow_nan=False))
+        write_json(home / "proxies" / f"{seed}.json", done.report)
         arrays = {"step": steps, "act": act[steps], "act_std": std[steps], "unseen": unseen[steps]}
         write_npz(home / "proxies" / f"{seed}.npz", arrays)
 
@@ -207,20 +217,19 @@ class Folder(Keep):
 
     def players(self, players: dict[Job, Player]) -> None:
         """A policy file for each variant and seed; a training that serves several qualities is in each."""
-        for cell in self.plan.cells:
-            for variant in self.plan.variants:
-                path = self.home(cell.quality) / "policies" / f"{variant}-{cell.seed}.npz"
-                if not path.is_file():
-                    note = {"variant": variant, "seed": cell.seed, "quality": cell.quality, "policy": self.plan.policy}
-                    save_policy(path, *players[self.plan.job(variant, cell)], env=self.plan.env, note=note)
+        for variant, cell, path in self._policies():
+            if not path.is_file():
+                note = {"variant": variant, "seed": cell.seed, "quality": cell.quality, "policy": self.plan.policy}
+                save_policy(path, *players[self.plan.job(variant, cell)], env=self.plan.env, note=note)
+
+    def _policies(self) -> list[tuple[str, Cell, Path]]:
+        every = [(variant, cell) for cell in self.plan.cells for variant in self.plan.variants]
+        return [(v, c, self.home(c.quality) / "policies" / f"{v}-{c.seed}.npz") for v, c in every]
 
     def judged(self) -> Judged | None:
         """The evaluation."""
-        path = self.path / "evaluation.npz"
-        if not path.is_file():
-            return None
-        with np.load(path, allow_pickle=False) as arrays:
-            return Judged(*(arrays[name] for name in Judged._fields))
+        found = _or_none(read_npz, self.path / "evaluation.npz")
+        return None if found is None else Judged(*(found[name] for name in Judged._fields))
 
     def judgement(self, judged: Judged) -> None:
         """Write it, if it is new."""
@@ -314,13 +323,26 @@ def _check_space(path: Path, plan: Plan, eps: Episodes) -> None:
         )
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, cure: str = "remove it to make it again") -> Any:
     try:
-        return json.loads(path.read_text())
+        return read_json(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as err:
-        raise SsorlError(f"{path}: cannot be read ({err}); remove it to make it again") from err
+    except (OSError, SsorlError) as err:
+        raise SsorlError(f"{path}: cannot be read ({err}); {cure}") from err
+
+
+def _or_none(read: Callable[[Path], Read], path: Path) -> Read | None:
+    """What a stage left; none if it is not there or damaged: then the stage is done again, to the same bits."""
+    try:
+        return read(path) if path.exists() else None
+    except DataError as err:
+        warnings.warn(f"{err}; it is made again", stacklevel=2)
+        if path.is_file():
+            path.unlink()
+        return None
+    except OSError as err:
+        raise SsorlError(f"{path}: cannot be read ({err.strerror or err}); give the same command again") from err
 
 
 def _now() -> str:

@@ -24,6 +24,10 @@ SEAL = 64  # characters of the checksum at the end of a sealed file
 LARGEST_ABOUT = 1 << 24  # bytes of JSON in a sealed file
 
 
+class DamagedError(DataError):
+    """A file whose checksum does not fit, or that is cut short."""
+
+
 @contextmanager
 def atomic(path: Path | str, previous: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; what was written there replaces `path` only if all went well.
@@ -69,10 +73,64 @@ def write_npz(path: Path | str, arrays: dict[str, Any]) -> None:
         np.savez(file, allow_pickle=False, **arrays)
 
 
+def read_npz(path: Path | str) -> dict[str, np.ndarray]:
+    """All arrays of a file that `write_npz` wrote, each held against its size and the checksum in the zip."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = os.fstat(archive.fp.fileno()).st_size  # type: ignore[union-attr]
+            return {info.filename.removesuffix(".npy"): _plain_array(archive, info, size) for info in archive.filelist}
+    except OSError:
+        raise
+    except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
+        raise DamagedError(f"{path}: is cut short or damaged ({_reason(err)})") from err
+
+
+def _plain_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> np.ndarray:
+    with archive.open(info) as file:
+        if info.compress_type != zipfile.ZIP_STORED or np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{info.filename} is not stored plainly")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        if dtype.hasobject:
+            raise ValueError(f"{info.filename} holds objects")
+        if math.prod(shape) * dtype.itemsize > min(info.file_size, size):  # before memory is asked for
+            raise ValueError(f"{info.filename} is cut short")
+        return np.frombuffer(bytearray(file.read()), dtype).reshape(shape, order="F" if fortran else "C")
+
+
 def write_text(path: Path | str, text: str) -> None:
     """A text file, whole or not at all."""
     with atomic(path) as fresh:
         fresh.write_text(text)
+
+
+def write_json(path: Path | str, body: dict[str, Any]) -> None:
+    """A JSON object, whole or not at all, with a checksum of the rest as its last entry, `sha256`."""
+    plain = json.loads(json.dumps(body, allow_nan=False))  # as it will be read: tuples are lists, keys are texts
+    write_text(path, json.dumps({**plain, "sha256": _checksum(plain)}, indent=1))
+
+
+def read_json(path: Path | str) -> Any:
+    """What `write_json` wrote, after its checksum is found right; of a file without one, whatever it holds."""
+    return parse_json(Path(path).read_bytes(), path)
+
+
+def parse_json(raw: bytes, where: Path | str) -> Any:
+    """The same of the bytes of a file."""
+    try:
+        told = json.loads(raw.decode())
+    except (ValueError, RecursionError) as err:
+        raise DamagedError(f"{where}: cannot be read ({_reason(err)})") from err
+    if isinstance(told, dict) and "sha256" in told and told.pop("sha256") != _checksum(told):
+        raise DamagedError(f"{where}: is damaged (its checksum is wrong)")
+    return told
+
+
+def _checksum(body: dict) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _reason(err: Exception) -> str:
+    return str(err).encode("unicode_escape").decode()[:200] or type(err).__name__
 
 
 @contextmanager
@@ -96,10 +154,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 # Sealed files: arrays by name, a JSON about them, a checksum of every byte --------------------------------
-
-
-class DamagedError(DataError):
-    """A sealed file whose checksum does not fit."""
 
 
 def write_sealed(path: Path | str, about: dict, arrays: dict[str, Any], previous: Path | None = None) -> None:
@@ -160,12 +214,12 @@ class Sealed:
 
 
 @contextmanager
-def sealed(path: Path | str, what: str) -> Iterator[Sealed]:
+def sealed(path: Path | str, what: str, cure: str = "") -> Iterator[Sealed]:
     """Open a file that `write_sealed` wrote. Whatever a damaged or foreign one leads to is one sentence."""
     try:
         with Path(path).open("rb") as file:
             if not _whole(file):
-                raise DamagedError(f"{path}: is not {what}, or is cut short or damaged (its checksum is wrong)")
+                raise DamagedError(f"{path}: is not {what}, or is cut short or damaged (its checksum is wrong){cure}")
             with zipfile.ZipFile(file) as archive:
                 yield Sealed(archive)
     except SsorlError:
@@ -173,8 +227,7 @@ def sealed(path: Path | str, what: str) -> Iterator[Sealed]:
     except OSError as err:
         raise DataError(f"{path}: cannot be read ({err.strerror or err}); check the name") from err
     except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
-        reason = str(err).encode("unicode_escape").decode()[:200] or type(err).__name__
-        raise DataError(f"{path}: cannot be read as {what} ({reason})") from err
+        raise DataError(f"{path}: cannot be read as {what} ({_reason(err)}){cure}") from err
 
 
 def _whole(file: Any) -> bool:

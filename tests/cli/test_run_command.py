@@ -60,7 +60,7 @@ def result(folder) -> dict:
 
 def bits(path: Path) -> dict:
     told = json.loads((path / "result.json").read_text())
-    return {k: v for k, v in told.items() if k not in ("timings", "started", "command", "commit")}
+    return {k: v for k, v in told.items() if k not in ("timings", "started", "command", "commit", "sha256")}
 
 
 def ssorl(code: str, *args) -> subprocess.Popen:

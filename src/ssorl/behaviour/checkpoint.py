@@ -14,7 +14,7 @@ import numpy as np
 from ssorl import envs
 from ssorl.behaviour import sac
 from ssorl.errors import SsorlError
-from ssorl.store import write_npz
+from ssorl.store import DamagedError, read_npz, write_npz
 
 if TYPE_CHECKING:
     from ssorl.behaviour.train import Loop, TrainConfig
@@ -51,8 +51,19 @@ def load_checkpoint(
     path: Path, config: TrainConfig, state: sac.State, loop: Loop, env: envs.Env, obs: np.ndarray
 ) -> tuple[sac.State, np.ndarray]:
     """Fill `loop`, the simulator and the device from a checkpoint; returns the state and observations."""
-    with np.load(path, allow_pickle=False) as f:
-        data = {name: f[name] for name in f.files}
+    try:
+        return _load(path, config, state, loop, env, obs)
+    except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
+        if isinstance(err, SsorlError) and not isinstance(err, DamagedError):
+            raise
+        reason = f"{type(err).__name__}: {err}".encode("unicode_escape").decode()[:200]
+        raise SsorlError(f"{path}: is no checkpoint or damaged ({reason}); remove it to train from the start") from err
+
+
+def _load(
+    path: Path, config: TrainConfig, state: sac.State, loop: Loop, env: envs.Env, obs: np.ndarray
+) -> tuple[sac.State, np.ndarray]:
+    data = read_npz(path)
     meta = json.loads(str(data["meta"]))
     want = json.loads(json.dumps(asdict(config)))
     changed = [k for k in want if k not in FREE and want[k] != meta["config"].get(k)]

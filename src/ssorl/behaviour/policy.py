@@ -1,7 +1,8 @@
 """A trained actor in NumPy alone: what the package ships, and what makes datasets."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssorl.errors import SsorlError
-from ssorl.store import write_npz, write_text
+from ssorl.store import read_npz, write_npz, write_text
 
 Array = NDArray[np.float32]
 # Rows a matrix product. Few enough that BLAS stays on the calling thread: its helper threads spin between
@@ -89,16 +90,29 @@ def save(path: Path, policy: Policy, provenance: dict[str, Any], dtype: type = n
 
 def load(path: Path) -> Policy:
     """Read what `save` wrote."""
-    with np.load(path, allow_pickle=False) as f:
-        n = sum(name.startswith("w") for name in f.files)
+    with _reading(path) as f:
+        n = sum(name.startswith("w") for name in f)
         return from_weights([f[f"{kind}{i}"] for i in range(n) for kind in "wb"], f["act_low"], f["act_high"])
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[dict[str, NDArray[Any]]]:
+    """The arrays of a file; whatever a damaged or foreign one leads to is one sentence."""
+    try:
+        yield read_npz(path)
+    except SsorlError:
+        raise
+    except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
+        raise SsorlError(
+            f"{path}: cannot be read as a behaviour policy ({type(err).__name__}); train it again"
+        ) from err
 
 
 def load_snapshot(path: Path, step: int) -> Policy:
     """The actor at one `step` of a training run's snapshots.npz (see train.py)."""
-    with np.load(path, allow_pickle=False) as f:
+    with _reading(path) as f:
         steps = f["step"].tolist()
         if step not in steps:
             raise SsorlError(f"{path}: no snapshot at step {step}; it has {steps}")
-        i, n = steps.index(step), sum(name.startswith("w") for name in f.files)
+        i, n = steps.index(step), sum(name.startswith("w") for name in f)
         return from_weights([f[f"{kind}{j}"][i] for j in range(n) for kind in "wb"], f["act_low"], f["act_high"])

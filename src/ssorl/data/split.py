@@ -6,7 +6,6 @@ hides. What leaves `apply` depends on no hidden action; `truth` hands those out 
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ import numpy as np
 from ssorl.data.check import shown
 from ssorl.data.episodes import Episodes, action_range
 from ssorl.errors import DataError
-from ssorl.store import atomic
+from ssorl.store import DamagedError, read_json, write_json
 
 Third = Literal["low", "med", "high"]
 THIRDS: tuple[Third, ...] = ("low", "med", "high")
@@ -39,18 +38,17 @@ class Split:
         body = {**vars(self), "labelled": self.labelled.tolist(), "unlabelled": self.unlabelled.tolist()}
         if Path(path).is_dir():
             raise DataError(f"{path}: is a folder; name the file that the split is to be written to")
-        with atomic(path) as fresh:
-            fresh.write_text(json.dumps(body))
+        write_json(path, body)
 
     @classmethod
     def load(cls, path: Path | str) -> Split:
         """Read what `save` wrote."""
         try:
-            body = json.loads(Path(path).read_text())
+            body = read_json(path)
             for name in ("labelled", "unlabelled"):
                 body[name] = np.asarray(body[name], np.int64).reshape(-1)
             return cls(**body)
-        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as err:
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, DamagedError) as err:
             reason = shown(err)
             raise DataError(f"{path}: cannot be read as a split ({reason}); make it with `ssorl data split`") from err
 

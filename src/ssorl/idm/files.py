@@ -26,7 +26,7 @@ from ssorl.idm.fit import Idm
 from ssorl.idm.inputs import KNOTS, Inputs
 from ssorl.idm.label import Labeller, Taught, Validation
 from ssorl.idm.model import IdmConfig, init, n_inputs
-from ssorl.store import atomic, write_npz, write_text
+from ssorl.store import DamagedError, atomic, read_json, write_json, write_npz
 
 KIND, VERSION = "ssorl inverse dynamics model", 2
 LARGEST = {"past": 1000, "future": 1000, "members": 1000, "n_obs": 1_000_000, "n_act": 100_000}
@@ -67,14 +67,14 @@ def save(ready: Labeller, path: Path | str) -> None:
     with atomic(path) as fresh:
         fresh.mkdir()
         write_npz(fresh / "weights.npz", arrays)
-        write_text(fresh / "idm.json", json.dumps(about, indent=1, allow_nan=False))
+        write_json(fresh / "idm.json", about)
 
 
 def load(path: Path | str) -> Labeller:
     """Read what `save` wrote, after every size in it is found to agree with the others."""
     path = Path(path)
     with _reading(path):
-        about = json.loads((path / "idm.json").read_text())
+        about = read_json(path / "idm.json")
         if not isinstance(about, dict) or about.get("kind") != KIND:
             raise ValueError("its idm.json is of something else")
         if about["version"] != VERSION:
@@ -112,9 +112,9 @@ def _reading(path: Path) -> Iterator[None]:
     """Whatever a damaged or foreign folder leads to, as one sentence."""
     try:
         yield
-    except SsorlError:
-        raise
     except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
+        if isinstance(err, SsorlError) and not isinstance(err, DamagedError):
+            raise
         reason = f"{err!r}" if isinstance(err, KeyError) else str(err) or type(err).__name__
         raise DataError(
             f"{path}: cannot be read as a saved inverse dynamics model ({shown(reason)}); make one with "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ssorl.errors import DataError
+from ssorl.store import DamagedError, read_json
 
 SCHEMA = 1
 VARIANTS = ("baseline", "ss", "oracle")
@@ -136,10 +136,10 @@ def read(folder: Path) -> dict:
     """The checked result of a run folder."""
     path = Path(folder) / "result.json"
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = read_json(path)
     except FileNotFoundError as err:
         raise DataError(f"{path}: there is no such file; name a folder that `ssorl run` finished") from err
-    except (OSError, ValueError, RecursionError) as err:
+    except (OSError, DamagedError) as err:
         raise DataError(f"{path}: not readable as JSON ({err}); run the command again to write it anew") from err
     check(result, str(path))
     return result

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ssorl.errors import SsorlError
-from ssorl.store import write_text
+from ssorl.store import read_json, write_json, write_text
 from ssorl.study.grid import Cell, digest
 
 SCHEMA = 1
@@ -44,8 +44,8 @@ def finished(store: Path, cell: Cell) -> bool:
 def result(store: Path, cell: Cell) -> dict[str, Any] | None:
     """What a cell came to; None: not yet."""
     try:
-        told = json.loads((folder(store, cell) / "result.json").read_text())
-    except (OSError, ValueError):
+        told = read_json(folder(store, cell) / "result.json")
+    except (OSError, SsorlError):
         return None
     return told if isinstance(told, dict) and told.get("schema") == SCHEMA else None
 
@@ -60,9 +60,8 @@ def error(store: Path, cell: Cell) -> str | None:
 def write(store: Path, cell: Cell, told: dict[str, Any], about: dict[str, Any]) -> None:
     """Write a result: whole or not at all, and what it is of first."""
     path, told_cell = folder(store, cell), cell.as_json()
-    write_text(path / "cell.json", json.dumps({"cell": told_cell, **about}, indent=1, allow_nan=False))
-    body = {"schema": SCHEMA, "cell": told_cell, **told}
-    write_text(path / "result.json", json.dumps(body, indent=1, allow_nan=False))
+    write_json(path / "cell.json", {"cell": told_cell, **about})
+    write_json(path / "result.json", {"schema": SCHEMA, "cell": told_cell, **told})
     (path / "error.txt").unlink(missing_ok=True)
 
 
@@ -152,7 +151,7 @@ def begun(store: Path) -> list[list[Cell]]:
     for path in sorted((store / "work").glob("*/cells.json")):
         try:
             cells = [Cell.from_json(told) for told in json.loads(path.read_text())]
-        except (OSError, ValueError, TypeError, AttributeError, SsorlError):
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError, SsorlError):
             continue  # of another version, or not ours
         if all(finished(store, cell) for cell in cells):
             shutil.rmtree(path.parent, ignore_errors=True)

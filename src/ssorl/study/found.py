@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ssorl.store import DamagedError, read_json
 from ssorl.study.grid import Point, Study, find_scale
 
 SCHEMA = 1
@@ -69,10 +69,13 @@ def read(folder: Path) -> tuple[dict | None, str]:
     """A cell's result, or none and why."""
     path = folder / "result.json"
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = read_json(path)
     except FileNotFoundError:
         return None, _failure(folder)
-    except (OSError, ValueError, RecursionError) as err:
+    except DamagedError as err:
+        why = type(err.__cause__).__name__ if err.__cause__ else "its checksum is wrong"
+        return None, f"result.json is not readable ({why}); run the study again"
+    except OSError as err:
         return None, f"result.json is not readable ({type(err).__name__}); delete the folder and run the study again"
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         return None, "result.json is of another version; delete the folder and run the study again"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from ssorl.keep import Keep, Watch
 from ssorl.pipeline import Task
 from ssorl.pipeline import label as label_all
 from ssorl.plan import Plan
-from ssorl.store import write_text
+from ssorl.store import read_json, write_json
 from ssorl.study.cells import holding
 from ssorl.study.grid import Cell
 
@@ -35,9 +34,9 @@ class Kept(Keep):
     def filled(self, cell: Any, data: Episodes) -> Filled | None:
         """Label again with the model that was fitted; its report is as it was."""
         try:
-            report = json.loads((self.home(cell) / "report.json").read_text())  # written last
+            report = read_json(self.home(cell) / "report.json")  # written last
             ready = files.load(self.home(cell) / "model")
-        except (OSError, ValueError, SsorlError):
+        except (OSError, SsorlError):
             return None
         labels = label(ready, data)
         return Filled(filled(data, labels, ready), labels, ready, report)
@@ -45,7 +44,7 @@ class Kept(Keep):
     def labels(self, cell: Any, done: Filled) -> None:
         """Keep a model."""
         files.save(done.ready, self.home(cell) / "model")
-        write_text(self.home(cell) / "report.json", json.dumps(done.report, indent=1, allow_nan=False))
+        write_json(self.home(cell) / "report.json", done.report)
 
     def checkpoints(self, group: int) -> Path | None:
         """Of the batch's trainings on one set of trajectories."""

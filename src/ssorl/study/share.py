@@ -6,12 +6,11 @@ counts as none, so that nothing but whole files is asked of it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ssorl.errors import SsorlError
-from ssorl.store import atomic
+from ssorl.store import atomic, parse_json
 from ssorl.study.cells import SCHEMA, finished, folder, holding
 from ssorl.study.grid import Cell
 
@@ -112,7 +111,7 @@ def _write(home: Path, texts: dict[str, bytes]) -> None:
 
 def _whole(text: bytes) -> bool:
     try:
-        told = json.loads(text)
-    except ValueError:
+        told = parse_json(text, "result.json")
+    except SsorlError:
         return False
     return isinstance(told, dict) and told.get("schema") == SCHEMA
