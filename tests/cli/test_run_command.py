@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -124,13 +123,9 @@ def test_ctrl_c_says_how_to_go_on(folder):
     while not (folder / "stopped" / "proxies" / "0.npz").exists():
         assert job.poll() is None
         time.sleep(0.05)
-    time.sleep(1)  # into the training
-    err = ""
-    for _ in range(12):  # Python does not hear it in the midst of a compilation, so a user presses again
-        job.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            _, err = job.communicate(timeout=10)
-            break
+    time.sleep(1)  # into the training, or into a compilation before it
+    job.send_signal(signal.SIGINT)
+    _, err = job.communicate(timeout=60)
     assert job.returncode == 130 and "the same command goes on from there" in err and "Traceback" not in err
     assert err.splitlines()[-1].strip().startswith("ssorl run ") and "--out" in err.splitlines()[-1]
 

@@ -125,10 +125,10 @@ def test_it_says_how_to_go_on(study, tmp_path, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(schedule, "run", stopped)
-    monkeypatch.setattr("sys.argv", ["ssorl", "study", "run", "some thing.toml"])
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
-        main(["study", "run", str(study), "--store", str(tmp_path)])
-    assert end.value.code == 130 and "ssorl study run 'some thing.toml'" in capsys.readouterr().err
+        main(["study", "run", str(study), "--store", "some where"])
+    assert end.value.code == 130 and f"  ssorl study run {study} --store 'some where'" in capsys.readouterr().err
 
 
 def test_claims_are_told_line_by_line(tmp_path, capsys):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
@@ -33,6 +33,7 @@ class BehaviourList:
 class BehaviourTrain:
     """Train collectors with soft actor-critic, as the bundled ones were; interrupted, the same command goes on."""
 
+    RESUMES: ClassVar[bool] = True
     env: Annotated[tyro.conf.Positional[str], arg("ENV", "hopper, walker2d, halfcheetah or a Gymnasium id")]
     steps: Annotated[int, arg("N", "environment steps for each seed (1000000)")] = 1_000_000
     seeds: Annotated[tuple[int, ...], arg("K [K …]", "trained side by side in one program (0)")] = (0,)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from ssorl.cli.shared import Flat, Input, Json, Preset, Third, arg, print_json
+from ssorl.cli.shared import Flat, Input, Json, Preset, Third, arg, note, print_json
 from ssorl.errors import SsorlError
 
 DATASET = "sim/hopper-medium-expert"
@@ -48,6 +47,7 @@ class Run:
     there.
     """
 
+    RESUMES: ClassVar[bool] = True
     input: Flat[Input]
     hidden: Flat[Hidden]
     agent: Annotated[str, arg("NAME", "the offline RL method: td3bc, cql, iql, bc, dt, … (td3bc)")] = "td3bc"
@@ -103,14 +103,8 @@ class Run:
         self._warn_of_the_hours()
         command = shlex.join(["ssorl", *sys.argv[1:]])
         metrics = {"tensorboard": self.tensorboard, "wandb": self.wandb}
-        try:
-            with RunTeller(eps, plan) as teller:
-                done = execute(eps, plan, self.out, teller, command, metrics)
-        except KeyboardInterrupt:
-            print("\nssorl: stopped; what is done is kept, and the same command goes on from there:", file=sys.stderr)
-            print(f"  {command}", file=sys.stderr, flush=True)
-            # Not sys.exit: a device may still compute, and taking Python down under it ends in a crash.
-            os._exit(130)
+        with RunTeller(eps, plan) as teller:
+            done = execute(eps, plan, self.out, teller, command, metrics)
         if self.json:
             return print_json({"folder": str(done.folder), **done.told})
         return show_run(done.told, done.folder)
@@ -138,8 +132,7 @@ class Run:
         import jax
 
         if self.preset == "paper" and jax.default_backend() == "cpu":
-            hours = "ssorl: no GPU here, so the paper's settings take hours to days; --preset quick takes minutes"
-            print(hours, file=sys.stderr)
+            note("ssorl: no GPU here, so the paper's settings take hours to days; --preset quick takes minutes")
 
 
 def _value(text: str) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import tyro
 
 from ssorl.errors import SsorlError
+from ssorl.report.progress import QUIET
 
 Json = Annotated[bool, tyro.conf.arg(help="print the result as JSON on standard output")]
 Format = Literal["npz", "d4rl", "minari", "lerobot", "pickle"]
@@ -107,6 +109,12 @@ class Recipe:
 
 
 Flat = tyro.conf.OmitArgPrefixes
+
+
+def note(text: str) -> None:
+    """A remark on standard error, which `--quiet` leaves out."""
+    if not QUIET.get():
+        print(text, file=sys.stderr, flush=True)
 
 
 def tell(as_json: bool, told: dict) -> None:

@@ -7,16 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from ssorl.cli.shared import Flat, Json, arg, print_json
+from ssorl.cli.shared import Flat, Json, arg, note, print_json
 from ssorl.errors import SsorlError
 
 Size = Literal["smoke", "lite", "paper"]
 Name = Annotated[
-    tyro.conf.Positional[str], arg("NAME|FILE", "a study of `ssorl study list`, or a .toml, .json or .py file of yours")
+    tyro.conf.Positional[str],
+    arg("NAME|FILE", "a study of `ssorl study list`, or a .yaml, .toml, .json or .py file of yours"),
 ]
 AtScale = Annotated[
     Size, arg("{smoke,lite,paper}", "minutes on a CPU, an hour or so on a GPU, or the published settings (smoke)")
@@ -59,27 +60,25 @@ class Part:
 
         return find(self.name)
 
-    def points(self):
-        """The part of its grid."""
-        if self.seeds is not None and self.seeds < 1:
-            raise SsorlError(f"--seeds is {self.seeds}; give a whole number from 1 up")
+    def chosen(self) -> dict[str, list[str]]:
+        """The values asked for, by axis."""
         only: dict[str, list[str]] = {}
         for text in self.only:
             name, equals, value = text.partition("=")
             if not equals:
                 raise SsorlError(f"--only {text}: write AXIS=VALUE, such as agent=dt")
             only.setdefault(name, []).append(value)
-        return self.study().points(self.scale, self.seeds, only)
+        return only
+
+    def points(self):
+        """The part of its grid."""
+        if self.seeds is not None and self.seeds < 1:
+            raise SsorlError(f"--seeds is {self.seeds}; give a whole number from 1 up")
+        return self.study().points(self.scale, self.seeds, self.chosen())
 
     def cells(self) -> list:
         """Each cell of that part once."""
         return list(dict.fromkeys(point.cell for point in self.points()))
-
-    def again(self) -> str:
-        """The command that goes on."""
-        import shlex
-
-        return shlex.join(["ssorl", *sys.argv[1:]])
 
 
 @dataclass(frozen=True)
@@ -160,9 +159,11 @@ class Run:
     goes on where it was stopped, and several may work on one folder at once.
     """
 
+    RESUMES: ClassVar[bool] = True
     part: Flat[Part]
     cluster: Flat[OnRay]
     dry_run: bool = False  # tell what there is to do and how long it takes, and do nothing
+    json: Json = False
 
     def run(self) -> None:
         """Plan, tell, run, draw."""
@@ -170,14 +171,10 @@ class Run:
         if self.dry_run:
             return self._tell(cells)
         with self.cluster.runner() as run, self._progress(cells) as bar:
-            try:
-                outcome = run(cells, self.part.store, tell=bar, say=bar.say)
-            except KeyboardInterrupt:
-                print("\nssorl: stopped; what is done is kept, and the same command goes on:", file=sys.stderr)
-                print(f"  {self.part.again()}", file=sys.stderr)
-                sys.exit(130)
-        print(f"{outcome.done:,} of {len(cells):,} cells are done", file=sys.stderr)
-        _draw(self.part)
+            outcome = run(cells, self.part.store, tell=bar, say=bar.say)
+        note(f"{outcome.done:,} of {len(cells):,} cells are done")
+        failed = {cell.hash: why for cell, why in outcome.failed.items()}
+        _draw(self.part, self.json, {"cells": len(cells), "done": outcome.done, "failed": failed})
         if outcome.failed:
             print(f"ssorl: {len(outcome.failed)} failed; the same command tries again:", file=sys.stderr)
             for cell, why in outcome.failed.items():
@@ -194,6 +191,8 @@ class Run:
 
         others = [study for study in STUDIES.values() if study.figure != "claims"]
         found = cost(self.part.study(), self.part.scale, self.part.store, cells, others)
+        if self.json:
+            return print_json({"study": self.part.name, "scale": self.part.scale, **found._asdict()})
         here = "cpu" if jax.default_backend() == "cpu" else "gpu"
         print(f"{self.part.name} at scale {self.part.scale}: {found.cells:,} cells, {found.done:,} done")
         print(f"to do: {found.cells - found.done:,} cells, {found.shared:,} of them in other studies too")
@@ -204,6 +203,7 @@ class Run:
             mark = "  <- a device of this kind is here" if kind == here else ""
             print(f"about {duration(found.seconds[kind])} on {device.words}{mark}")
         print(f"       {found.seconds['gpu'] / 3600:,.1f} GPU-hours; rough, from rates measured at the published sizes")
+        return None
 
     def _progress(self, cells: list):
         from ssorl.report.progress import Progress
@@ -215,7 +215,7 @@ class Run:
         missing = [
             cell for name, cell in models.items() if not (self.part.store / f"idms/{name}/report.json").is_file()
         ]
-        print(f"{self.part.name}: {len(left):,} of {len(cells):,} cells to do in {self.part.store}", file=sys.stderr)
+        note(f"{self.part.name}: {len(left):,} of {len(cells):,} cells to do in {self.part.store}")
         return Progress(
             {
                 "cells": (len(left), "cells"),
@@ -258,13 +258,14 @@ class Status:
 
 @dataclass(frozen=True)
 class Report:
-    """Draw a study's page from what is done of it."""
+    """Draw a study's page from what is done of it; of a part of it, a page of its own."""
 
     part: Flat[Part]
+    json: Json = False
 
     def run(self) -> None:
         """Draw and tell where."""
-        _draw(self.part)
+        _draw(self.part, self.json, {})
 
 
 @dataclass(frozen=True)
@@ -284,16 +285,24 @@ class Study:
         self.command.run()
 
 
-def _draw(part: Part) -> None:
+def _draw(part: Part, as_json: bool, told: dict[str, Any]) -> None:
     from ssorl.report.study import page
 
-    study = part.study()
+    part.points()  # says what is wrong with the part
+    study, claims = part.study(), []
     if study.figure == "claims":
         from ssorl.study.claims import ledger
 
-        for verdict in ledger(part.store, part.scale):
-            print(verdict)
-    print(page(study, part.scale, part.store))
+        claims = ledger(part.store, part.scale, part.seeds, part.chosen())
+    path = page(study, part.scale, part.store, part.seeds, part.chosen(), part.name)
+    if as_json:
+        rows = [{"number": v.claim.number, "claim": v.claim.statement, "outcome": v.outcome} for v in claims]
+        at = {"study": part.name, "scale": part.scale, "page": str(path)}
+        return print_json({**at, **told, **({"claims": rows} if claims else {})})
+    for verdict in claims:
+        print(verdict)
+    print(path)
+    return None
 
 
 def _state(found) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TextIO
 
 EVERY = 10.0  # seconds between lines where there is no terminal
+QUIET = ContextVar("quiet", default=False)  # whether nobody wants to hear of progress; the command line sets it
 
 
 class Progress(AbstractContextManager):
@@ -24,7 +27,9 @@ class Progress(AbstractContextManager):
         self.began: dict[str, tuple[float, int]] = {}  # when a task was first heard of, and what was done by then
         self.said = time.monotonic()
         self.ended: set[str] = set()
-        self.bar = _bar() if self.stream.isatty() else None
+        self.quiet = QUIET.get()
+        lively = self.stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.bar = _bar() if lively and not self.quiet else None
         self.ids = {}
 
     def __call__(self, what: str, n: int, note: str = "") -> None:
@@ -37,6 +42,8 @@ class Progress(AbstractContextManager):
             if what not in self.ids:
                 self.ids[what] = self.bar.add_task(what, total=total or None, line="")
             self.bar.update(self.ids[what], advance=n, line=self._line(what, now, note))
+        elif self.quiet:
+            return
         elif now - self.said >= EVERY or (self.done[what] >= total > 0 and what not in self.ended):
             self.said = now
             self.ended |= {what} if self.done[what] >= total else set()  # some overshoot: one last line all the same
@@ -46,7 +53,7 @@ class Progress(AbstractContextManager):
         """A line of its own, above the bar."""
         if self.bar is not None:
             self.bar.console.print(text, highlight=False)
-        else:
+        elif not self.quiet:
             print(text, file=self.stream, flush=True)
 
     def _line(self, what: str, now: float, note: str) -> str:

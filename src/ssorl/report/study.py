@@ -8,7 +8,8 @@ content security policy that lets nothing else run, where Plotly alone is 4.5 me
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,22 @@ from ssorl.study.grid import Study, find_scale
 OPEN = 8  # rows up to which a table shows at once
 
 
-def page(study: Study, scale: str, store: Path | str) -> Path:
-    """Write the page of a study at a scale into STORE/reports, with PNG, PDF and Markdown beside it; its path."""
+def page(
+    study: Study,
+    scale: str,
+    store: Path | str,
+    seeds: int | None = None,
+    only: Mapping[str, Sequence[Any]] | None = None,
+    name: str | None = None,
+) -> Path:
+    """Write the page of a study at a scale into STORE/reports, with PNG, PDF and Markdown beside it; its path.
+
+    With `seeds` or `only` it is of that part, and has a file of its own. `name` is what the command line calls it.
+    """
     scale, store = find_scale(scale).name, Path(store)
-    found = gather(study, scale, store)
+    found = gather(study, scale, store, seeds, only)
+    part = _part(seeds, only or {})
+    title = (study.title or study.name) + (f" ({part})" if part else "")
     if study.figure == "claims":
         from ssorl.study.claims import judge
 
@@ -40,22 +53,24 @@ def page(study: Study, scale: str, store: Path | str) -> Path:
         drawn, (said, more) = ledger_figures(verdicts), ledger_words(verdicts)
     else:
         drawn, said, more = figures(study, found), answer(study, scale, found), []
-    stem = store / "reports" / f"{re.sub(r'[^a-zA-Z0-9_-]+', '-', study.name).strip('-') or 'study'}-{scale}"
+    stem = store / "reports" / "-".join(filter(None, (_plain(study.name) or "study", scale, _plain(part))))
     badge = "smoke: no evidence" if scale == "smoke" else f"scale {scale}"
+    flags = ["--seeds", str(seeds)] if seeds else []
+    flags += ["--only", *(f"{axis}={value}" for axis, some in only.items() for value in some)] if only else []
     beside = [
         markdown(
-            study.title,
+            title,
             f"{study.paper}. Scale {scale}. {said}".lstrip(". "),
             _tables(drawn),
             stem.with_name(f"{stem.name}.md"),
         )
     ]
     if study.figure != "claims":
-        beside += pictures(drawn, study.title, badge, stem)
+        beside += pictures(drawn, title, badge, stem)
     html = fill(
         "study.html.j2",
         "study",
-        title=study.title or study.name,
+        title=title,
         badge=badge,
         warn=scale == "smoke",
         answer=said.replace(" %", "\N{NO-BREAK SPACE}%"),
@@ -63,14 +78,27 @@ def page(study: Study, scale: str, store: Path | str) -> Path:
         facts=_facts(study, scale, found),
         sections=[_section(figure) for figure in drawn],
         note="Finished cells are never run again; the second command draws this page anew.",
-        command=f"ssorl study run {study.name} --scale {scale} --store {store} && "
-        f"ssorl study report {study.name} --scale {scale} --store {store}",
+        command=" && ".join(
+            shlex.join(["ssorl", "study", verb, name or study.name, "--scale", scale, "--store", str(store), *flags])
+            for verb in ("run", "report")
+        ),
         tables=[("Missing cells", _missing(found), True), ("Every cell that has finished", _finished(found), False)],
         files=[path.name for path in beside],
     )
     path = stem.with_name(f"{stem.name}.html")
     write_text(path, html)
     return path
+
+
+def _part(seeds: int | None, only: Mapping[str, Sequence[Any]]) -> str:
+    """Which part of a study, in words."""
+    some = [f"{axis} {', '.join(map(str, values))}" for axis, values in only.items()]
+    return "; ".join(some + ([f"{seeds} {'seed' if seeds == 1 else 'seeds'}"] if seeds else []))
+
+
+def _plain(text: str) -> str:
+    """As part of a file's name."""
+    return re.sub(r"[^a-zA-Z0-9_-]+", "-", text).strip("-")
 
 
 def _facts(study: Study, scale: str, found: list[Found]) -> list[tuple[str, str]]:

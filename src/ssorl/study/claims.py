@@ -17,7 +17,7 @@ narrow. Results of the scale `smoke` decide nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -99,11 +99,13 @@ class Verdict:
         return f"{self.claim.number:>2}. {self.outcome:<9}  {self.claim.statement} ({told}{lacks})"
 
 
-def ledger(store: Path | str, scale: str) -> list[Verdict]:
-    """Every claim, judged by what the store holds at a scale."""
+def ledger(
+    store: Path | str, scale: str, seeds: int | None = None, only: Mapping[str, Iterable[Any]] | None = None
+) -> list[Verdict]:
+    """Every claim, judged by what the store holds at a scale, or by a part of it."""
     from ssorl.study.paper import STUDIES
 
-    return judge(gather(STUDIES["claims"], scale, store), scale)
+    return judge(gather(STUDIES["claims"], scale, store, seeds, only), scale)
 
 
 def judge(found: list[Found], scale: str) -> list[Verdict]:

@@ -38,10 +38,16 @@ class Found(NamedTuple):
         return {k: v for k, v in told.items() if len(v) == len(told.get("at", ())) and v}
 
 
-def gather(study: Study, scale: str, store: Path | str) -> list[Found]:
-    """Every point of the study at a scale, with its result where it has finished.
+def gather(
+    study: Study,
+    scale: str,
+    store: Path | str,
+    seeds: int | None = None,
+    only: Mapping[str, Iterable[Any]] | None = None,
+) -> list[Found]:
+    """Every point of the study at a scale, or of the part asked for, with its result where it has finished.
 
-    Where the store has further seeds than the scale asks for, they are there too.
+    Where the store has further seeds than the scale asks for, they are there too, unless `seeds` says how many.
     """
     shelf: dict[str, tuple[dict | None, str]] = {}
     found: dict[tuple, Found] = {}
@@ -56,10 +62,10 @@ def gather(study: Study, scale: str, store: Path | str) -> list[Found]:
         return [found.setdefault(key, one) for key, one in fresh.items() if key not in found]
 
     n = find_scale(scale).seeds
-    look(study.points(scale))
+    look(study.points(scale, seeds, only))
     while True:
         known = len(found)
-        more = look(p for p in study.points(scale, seeds=n + 1) if p.at.get("seed") == n)
+        more = [] if seeds else look(p for p in study.points(scale, n + 1, only) if p.at.get("seed") == n)
         if not any(one.result for one in more):
             return list(found.values())[:known]
         n += 1
