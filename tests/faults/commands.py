@@ -1,0 +1,75 @@
+"""What the fault tests share: tiny commands, processes to run them in, and the bits that they come to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ssorl.report.schema import read
+from ssorl.store import read_json
+
+# Nets and numbers so small that a run is a matter of seconds, most of it the agents' training in many looks.
+TINY = ["--agent", "bc", "--updates", "1000", "--set", "hidden=8,", "batch=16", "--idm", "paper", "--idm-updates", "40"]
+TINY += ["--episodes", "2", "--fraction", "0.2"]
+STUDY = """
+[base]
+dataset = "DATA"
+agent = "bc"
+fraction = 0.2
+settings = {hidden = [8], batch = 16, updates = 400}
+idm_settings = {hidden = [8], steps = 80, validate_every = 40, batch = 32}
+episodes = 2
+looks = 10
+[axes]
+quality = [50, 100]
+variant = ["baseline", "ss", "oracle"]
+"""
+OF_ITS_TIME = ("timings", "started", "command", "commit", "hardware")  # what may differ between two runs of one plan
+
+
+class Server:
+    """A process that starts `ssorl` commands at once (`fork_server`)."""
+
+    def __init__(self, process: subprocess.Popen, log: Path) -> None:
+        self.process, self.log = process, log
+
+    def __call__(self, *commands: list, kill: float | None = None) -> list[int]:
+        """Exit codes of commands run side by side, killed `kill` seconds after they begin to speak."""
+        said = [[str(arg) for arg in command] for command in commands]
+        asked = {"commands": said, "kill": kill, "log": str(self.log)}
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def said(self, number: int = 0) -> str:
+        """What the last command of this place has printed."""
+        return Path(f"{self.log}.{number}").read_text()
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[Server]:
+    """Commands in processes of their own. What they compile is kept, down to the smallest, so that they start fast."""
+    cache = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    command = [sys.executable, str(Path(__file__).with_name("fork_server.py"))]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env={**os.environ, **cache}) as process:
+        yield Server(process, folder / "log")
+        assert process.stdin
+        process.stdin.close()
+
+
+def run_bits(folder: Path) -> dict:
+    """What a finished run came to: its numbers, its policies byte by byte."""
+    told = {k: v for k, v in read(folder).items() if k not in OF_ITS_TIME}
+    return {"told": told, **{p.name: p.read_bytes() for p in sorted(folder.glob("policies/*.npz"))}}
+
+
+def study_bits(store: Path) -> dict:
+    """What a store's cells came to."""
+    found = {p.parent.name: read_json(p) for p in sorted(store.glob("cells/*/result.json"))}
+    return {name: {k: v for k, v in told.items() if k not in OF_ITS_TIME} for name, told in found.items()}
