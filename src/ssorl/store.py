@@ -75,14 +75,14 @@ def write_npz(path: Path | str, arrays: dict[str, Any]) -> None:
 
 def read_npz(path: Path | str) -> dict[str, np.ndarray]:
     """All arrays of a file that `write_npz` wrote, each held against its size and the checksum in the zip."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = os.fstat(archive.fp.fileno()).st_size  # type: ignore[union-attr]
+    with Path(path).open("rb") as file:
+        try:
+            archive, size = zipfile.ZipFile(file), os.fstat(file.fileno()).st_size
+            if any(info.comment for info in archive.filelist):  # a wrong length, and the members behind it are gone
+                raise ValueError("its directory is not as it was written")
             return {info.filename.removesuffix(".npy"): _plain_array(archive, info, size) for info in archive.filelist}
-    except OSError:
-        raise
-    except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
-        raise DamagedError(f"{path}: is cut short or damaged ({_reason(err)})") from err
+        except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
+            raise DamagedError(f"{path}: is cut short or damaged ({_reason(err)})") from err
 
 
 def _plain_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> np.ndarray:

@@ -43,6 +43,7 @@ def kill_often(ask: Server, folder: Path, command: Callable[[Path], list], bits:
             assert bits(home) == want
             life, scale = life + 1, 0.7 * scale  # a fast machine
             assert life < 20
+    home = folder / str(life)
     assert ask(command(home)) == [0], ask.said()[-2000:]
     assert bits(home) == want and not list(home.rglob(".tmp-*"))
     return len(moments)
