@@ -16,7 +16,7 @@ from ssorl.agents.base import Agent
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split
-from ssorl.errors import DataError, SsorlError
+from ssorl.errors import DataError, SsorlError, nearest
 from ssorl.idm.fill import resolve
 from ssorl.idm.label import Labeller, check_fit
 from ssorl.idm.model import IdmConfig
@@ -236,7 +236,7 @@ def _agent(name: str, preset: str, settings: dict[str, Any], env: str | None, ep
         known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
         odd = [k for k in settings if k not in known]
         if odd:
-            raise SsorlError(f"{name} has no setting {odd[0]!r}; it has {', '.join(known)}")
+            raise SsorlError(f"{name} has no setting {odd[0]!r}; {nearest(odd[0], known)}")
     return suited(make(name, preset, **settings), env, eps)
 
 

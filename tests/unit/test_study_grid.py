@@ -12,7 +12,7 @@ import pytest
 from ssorl.agents import make
 from ssorl.errors import SsorlError
 from ssorl.study.cost import DEVICES, cost, work
-from ssorl.study.grid import DEFAULTS, Cell, Grid, Study, resolve
+from ssorl.study.grid import DEFAULTS, FIGURES, Cell, Grid, Study, resolve
 from ssorl.study.own import find
 from ssorl.study.paper import STUDIES
 from ssorl.study.scales import SCALES
@@ -181,9 +181,9 @@ def test_json_and_back():
         ({"variant": "best"}, "variant is 'best'"),
         ({"setup": "decoupled", "quality": 10}, "quality means nothing in the decoupled setup"),
         ({"agent": "sac"}, "no agent is called 'sac'"),
-        ({"settings": {"alhpa": 1}}, "td3bc has no setting alhpa"),
+        ({"settings": {"alhpa": 1}}, "td3bc has no setting 'alhpa'; did you mean alpha"),
         ({"idm": "best"}, "idm is 'best'"),
-        ({"idm_settings": {"k": 1}}, "other settings"),
+        ({"idm_settings": {"k": 1}}, "an inverse dynamics model has no setting"),
         ({"dataset": ""}, "names its dataset"),
     ],
 )
@@ -275,6 +275,19 @@ past = 3
 """
 
 
+YAML = """
+title: Mine
+by: idm
+panels: [dataset]
+base: {dataset: mine.npz, agent: iql}
+axes:
+  quality: [10, 100]
+  idm:
+    short:
+    long: {past: 3}
+"""
+
+
 def test_a_file_of_your_own(tmp_path):
     (tmp_path / "own.toml").write_text(TOML)
     told = {"base": {"dataset": "mine.npz", "agent": "iql"}}
@@ -284,10 +297,11 @@ def test_a_file_of_your_own(tmp_path):
     (tmp_path / "own.py").write_text(
         f"from ssorl.study.grid import Grid, Study\nSTUDY = Study('own', 'Mine', ({grid},))\n"
     )
-    studies = [find(tmp_path / f"own.{kind}") for kind in ("toml", "json", "py")]
+    (tmp_path / "own.yaml").write_text(YAML)
+    studies = [find(tmp_path / f"own.{kind}") for kind in ("toml", "json", "py", "yaml")]
     assert studies[0].name == "own" and studies[0].title == "Mine" and studies[0].panels == ("dataset",)
     grids = [[(p.cell.hash, p.at) for p in study.points("lite")] for study in studies]
-    assert grids[0] == grids[1] == grids[2] and len(grids[0]) == 2 * 2 * 3
+    assert grids[0] == grids[1] == grids[2] == grids[3] and len(grids[0]) == 2 * 2 * 3
     first = studies[0].points("lite")[0].cell
     assert first.dataset == "mine.npz" and dict(first.settings)["updates"] == make("iql", "quick").updates
 
@@ -302,6 +316,32 @@ def test_a_file_of_your_own(tmp_path):
         ("a.json", "[]", "holds no table"),
         ("a.toml", "[axes]\nquality = 10\n[base]\ndataset = 'x'", "the axis quality is 10"),
         ("a.py", "x = 1", "defines no STUDY"),
+        ("a.yaml", "base:\n  dataset: x\n agent: dt", r"a\.yaml: cannot be read \(line 3: "),
+        ("a.yaml", "base: {dataset: x}\nfigur: iqm", r"a\.yaml, line 2: a study has no 'figur'; did you mean figure\?"),
+        ("a.yaml", "base:\n  dataset: x\n  qualty: 5", r"line 3: a study has no 'qualty'; did you mean quality\?"),
+        ("a.yaml", "base: {dataset: x}\naxes:\n  agents: [dt]", r"line 3: a study has no 'agents'; did you mean agent"),
+        ("a.yaml", "base: {dataset: x}\naxes:\n  idm:\n    one:\n      pst: 3", r"line 5: .* did you mean past"),
+        ("a.yaml", "base: {dataset: x}\nscales:\n  lit: {}", r"line 3: ssorl has no 'lit'; did you mean lite"),
+        ("a.yaml", "grids:\n- base: {dataset: x}\n  axs: {}", r"line 3: a grid has no 'axs'; did you mean axes"),
+        ("a.yaml", "base: {dataset: x}\ngrids: []", "line 2: grids have each a base"),
+        ("a.yaml", "base:\n  dataset: x\n  dataset: y", "line 3: 'dataset' is there already, in line 2"),
+        ("a.yaml", "base:\n  dataset: [x, y]", "line 2: dataset is .*; give one value; what varies goes into axes"),
+        ("a.yaml", "base: {dataset: x}\npanels: [agnt]", "line 2: panels names 'agnt'; did you mean agent"),
+        ("a.yaml", "base: {dataset: x}\nfigure: iqn", "line 2: figure names 'iqn'; did you mean iqm"),
+        ("a.yaml", "base: {dataset: 2020-01-01}", "base.dataset is 2020-01-01, a date; put it in quotes"),
+        ("a.yaml", "base: {dataset: x, fraction: .nan}", "base.fraction is nan; give a number"),
+        ("a.yaml", "a: !!python/object/apply:os.system [echo]", "line 1: could not determine a constructor"),
+        ("a.yaml", "base: &b\n  dataset: *b", "too deep"),
+        (
+            "a.yaml",
+            "\n".join(["a0: &a0 [1, 2]", *(f"a{i + 1}: &a{i + 1} [*a{i}, *a{i}]" for i in range(20))]),
+            "more than",
+        ),
+        ("a.yaml", "- 1", "holds no table"),
+        ("a.yaml", "base: {dataset: x, agent: tdbc}", "no agent is called 'tdbc'; did you mean td3bc"),
+        ("a.yaml", "base: {dataset: x, settings: {alhpa: 1}}", "td3bc has no setting 'alhpa'; did you mean alpha"),
+        ("a.yaml", "base: {dataset: x, idm: papr}", "did you mean paper"),
+        ("a.yaml", "base: {dataset: x, idm_settings: {hiden: 1}}", "did you mean hidden"),
     ],
 )
 def test_a_file_that_is_none(tmp_path, name, text, words):
@@ -310,10 +350,24 @@ def test_a_file_that_is_none(tmp_path, name, text, words):
         find(tmp_path / name).points("smoke")
 
 
+def test_a_power_of_ten_is_a_number_in_yaml_too(tmp_path):
+    (tmp_path / "a.yml").write_text(
+        "base: {dataset: x, settings: {actor_lr: 1e-5}, seeds: 1}\naxes: {fraction: [5e-2, 0.1]}"
+    )
+    cells = find(tmp_path / "a.yml").cells("paper")
+    assert [dict(c.recipe)["fraction"] for c in cells] == [0.05, 0.1] and dict(cells[0].settings)["actor_lr"] == 1e-5
+
+
+def test_the_figures_that_can_be_named_can_be_drawn():
+    from ssorl.report.study_charts import DRAWN
+
+    assert set(FIGURES) == set(DRAWN) and {s.figure for s in STUDIES.values()} <= {*FIGURES, "claims"}
+
+
 def test_a_name_that_is_none(tmp_path):
     with pytest.raises(SsorlError, match="did you mean main-medium-expert"):
         find("main-medium-exper")
     with pytest.raises(SsorlError, match="no such file"):
         find(tmp_path / "none.toml")
-    with pytest.raises(SsorlError, match="choose smoke, lite, paper"):
+    with pytest.raises(SsorlError, match="there are smoke, lite, paper"):
         STUDIES["maze2d"].points("huge")

@@ -158,6 +158,41 @@ def test_files_for_papers_lie_beside_the_page(tmp_path):
     assert len({line.count("|") for line in table}) == 1
 
 
+def test_numbers_can_be_compared(tmp_path):
+    study = STUDIES["main-medium-expert"]
+    fill(tmp_path, study, "smoke")
+    chart = charts(study.name, tmp_path, "smoke")[0].charts[0]
+    assert {len(str(v).partition(".")[2]) for row in chart.table.rows for v in row[1:]} == {1}
+    html = page(study, "smoke", tmp_path).read_text()
+    axis = re.findall(r'<text x="[^"]*" y="211[^"]*"[^>]*>(\d+)<', html)
+    assert axis == ["10", "30", "50", "70", "90", "100"] * 6  # where the points are
+    show = study_parts.alike([1.5, -0.02, float("nan")])
+    assert [show(x) for x in (1.5, -0.0209, -0.001, float("nan"))] == ["1.50", "−0.02", "0.00", "–"]
+    assert [study_parts.alike([most])(most) for most in (0.000012, 0.5, 61.25, 12345.6)] == [
+        "1.20e−05",
+        "0.500",
+        "61.2",
+        "12,346",
+    ]
+
+
+def test_a_part_has_a_page_of_its_own(tmp_path):
+    study = STUDIES["main-medium-expert"]
+    fill(tmp_path, study)
+    path = page(study, "lite", tmp_path, seeds=2, only={"agent": ["dt"], "quality": ["10", "50"]}, name="my study.yaml")
+    assert path.name == "main-medium-expert-lite-agent-dt-quality-10-50-2-seeds.html"
+    html, whole = path.read_text(), page(study, "lite", tmp_path).read_text()
+    assert (
+        "Return against q, medium-expert (agent dt; quality 10, 50; 2 seeds)" in html
+        and "hopper-medium-expert, CQL" not in html
+    )
+    assert html.count("<figure") == 2 < whole.count("<figure") == 6
+    text = re.sub("<[^>]*>", "", html)
+    assert "ssorl study run &#39;my study.yaml&#39; --scale lite --store " in text
+    assert "--seeds 2 --only agent=dt quality=10 quality=50 &amp;&amp; ssorl study report" in text
+    assert ">20 of 20<" in html  # 2 datasets, 2 seeds: an oracle, and 2 others at 2 qualities
+
+
 def test_the_same_results_give_the_same_files(tmp_path):
     study = STUDIES["example-density"]
     folder = page(study, "lite", fill(tmp_path, study)).parent

@@ -11,7 +11,7 @@ from ssorl.agents.dt import DT
 from ssorl.agents.dt_joint import DTJoint
 from ssorl.agents.iql import IQL
 from ssorl.agents.td3bc import TD3BC
-from ssorl.errors import SsorlError
+from ssorl.errors import SsorlError, nearest
 
 AGENTS: dict[str, type[Agent]] = {
     "bc": BC,
@@ -29,8 +29,8 @@ def make(name: str, preset: str = "paper", **settings: Any) -> Agent:
     `paper` has the published settings; `quick` is lighter, for a CPU.
     """
     if name not in AGENTS:
-        raise SsorlError(f"no agent is called {name!r}; there are {', '.join(AGENTS)}")
+        raise SsorlError(f"no agent is called {name!r}; {nearest(name, AGENTS)}")
     kind = AGENTS[name]
     if preset not in kind.PRESETS:
-        raise SsorlError(f"{name} has no preset {preset!r}; it has {', '.join(kind.PRESETS)}")
+        raise SsorlError(f"{name} has no preset {preset!r}; {nearest(preset, kind.PRESETS)}")
     return kind(**{**kind.PRESETS[preset], **settings})

@@ -21,6 +21,7 @@ COLOURS |= {"c6": "#6b7681", "c7": "#8a5a2b", "plain": "#6b7681"}
 # Told apart without colour too.
 DASHES = {"baseline": "--", "oracle": ":", "unlabelled": "--", "c1": "--", "c2": ":", "c4": "-.", "c5": (0, (5, 1))}
 MARKS = {"ss": "o", "oracle": "D", "baseline": "s", "c0": "s", "c1": "o", "c2": "D", "c3": "^", "c4": "v", "c5": "P"}
+MARKED = 8  # points up to which an axis has its numbers at them
 ACROSS = 3  # panels in a row
 SIZE = (3.5, 2.7)  # inches of a panel
 
@@ -42,8 +43,14 @@ def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> li
         sheet, axes = plt.subplots(
             rows, n, figsize=(SIZE[0] * n, SIZE[1] * rows + 0.6), layout="constrained", squeeze=False
         )
+        alike = len(charts) > 1 and len({tuple(chart.legend) for chart in charts}) == 1
         for axis, chart in zip(axes.flat, charts, strict=False):
             _draw(axis, chart)
+            if len(chart.legend) > 1 and not alike:
+                axis.legend(fontsize=6.5, frameon=False)
+        if alike and len(charts[0].legend) > 1:  # one for all, where it hides no line
+            handles, names = axes.flat[0].get_legend_handles_labels()
+            sheet.legend(handles, names, fontsize=7, frameon=False, ncols=4, loc="outside lower center")
         for axis in axes.flat[len(charts) :]:
             axis.set_visible(False)
         sheet.suptitle(f"{_plain(title)}\n{note}", fontsize=9)
@@ -87,6 +94,9 @@ def _draw(axis: Any, chart: Chart) -> None:
         axis.plot(x, _array(line.y), color=colour, linestyle=dash, linewidth=1.4, label=_plain(line.name), **few)
         if line.low is not None and line.high is not None:
             axis.fill_between(x, _array(line.low), _array(line.high), color=colour, alpha=0.15, linewidth=0)
+    at = sorted({v for line in chart.lines for v in line.x if known(v)})
+    if 0 < len(at) <= MARKED:
+        axis.set_xticks(at)
     if chart.bars:
         _across(axis, chart)
     if chart.columns:
@@ -95,8 +105,6 @@ def _draw(axis: Any, chart: Chart) -> None:
         _densities(axis, chart)
     if chart.zero:
         axis.set_ylim(bottom=0)
-    if len(chart.legend) > 1:
-        axis.legend(fontsize=6.5, frameon=False)
 
 
 def _across(axis: Any, chart: Chart) -> None:

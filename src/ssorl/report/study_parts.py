@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ssorl.report import answer as words
@@ -110,18 +110,19 @@ def bar(name: str, told: Estimate | None, kind: str, percent: bool = False) -> s
     return svg.Bar(name, told.value, text(told, percent), kind, low, high)
 
 
-def text(told: Estimate | None, percent: bool = False) -> str:
+def text(told: Estimate | None, percent: bool = False, show: Callable[[float], str] = plain) -> str:
     """An estimate with its interval, where it has one."""
     if told is None:
         return "–"
-    show = words.share if percent else plain
+    show = words.share if percent else show
     return show(told.value) + (f" [{show(told.low)}, {show(told.high)}]" if told.low < told.high else "")
 
 
 def estimates(name: str, first: str, across: Sequence[str], rows: list[tuple], percent: bool = False) -> Table:
     """Estimates as read, and in the file to download with their ends in columns of their own."""
+    show = alike([x for _, told in rows for key in across for x in told.get(key) or ()])
     shown = [
-        (row, *(text(told.get(key), percent).replace(" ", "\N{NO-BREAK SPACE}") for key in across))
+        (row, *(text(told.get(key), percent, show).replace(" ", "\N{NO-BREAK SPACE}") for key in across))
         for row, told in rows
     ]
     ends = [(row, *(x for key in across for x in (told.get(key) or (None,) * 3))) for row, told in rows]
@@ -129,6 +130,16 @@ def estimates(name: str, first: str, across: Sequence[str], rows: list[tuple], p
     first = first.replace("_", " ")
     full = [(first, *(f"{key}{end}" for key in head for end in ("", " low", " high"))), *ends]
     return Table(name, (first, *head), shown, full)
+
+
+def alike(some: Sequence[float]) -> Callable[[float], str]:
+    """How to write some numbers so that they can be compared: all with the decimals that the largest needs."""
+    most = max((abs(x) for x in some if known(x)), default=0.0)
+    if not 0.1 <= most < 1000:
+        return plain
+    digits = 1 if most >= 10 else 2 if most >= 1 else 3
+    # Adding zero takes the sign of what rounds to it.
+    return lambda x: f"{round(x, digits) + 0.0:.{digits}f}".replace("-", "−") if known(x) else plain(x)
 
 
 def kind(study: Study, value: Any, number: int) -> str:

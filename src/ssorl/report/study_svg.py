@@ -23,7 +23,7 @@ def draw(chart: Chart, key: str, width: int = WIDE) -> Markup:
     about = _about(chart)
     low = 0.0 if chart.zero else None
     if any(known(v) for line in chart.lines for v in line.y):
-        return svg.lines(key, chart.title, about, chart.lines, width, chart.axes, low=low)
+        return svg.lines(key, chart.title, about, chart.lines, width, chart.axes, at_points=True, low=low)
     if any(known(bar.value) for bar in chart.bars):
         return svg.bars(key, chart.title, about, _fitting(chart.bars, width), width, chart.axes[0])
     if any(known(bar.value) for column in chart.columns for bar in column.bars):

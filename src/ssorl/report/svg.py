@@ -152,15 +152,20 @@ def lines(
     axes: tuple[str, str] = ("", ""),
     show: Show | None = None,
     shade: Range | None = None,
+    at_points: bool = False,
     **scale,
 ) -> Markup:
-    """Lines with bands and the single runs behind them; `shade` marks a stretch of the x axis."""
+    """Lines with bands and the single runs behind them; `shade` marks a stretch of the x axis.
+
+    With `at_points` the x axis has its numbers where the points are, if they are few enough.
+    """
     show = show or plain
     height = 300 if width > NARROW else 240
     xs = sorted({x for line in series for x in line.x if known(x)})
     ys = [v for line in series for part in (line.y, line.low or (), line.high or (), *line.runs) for v in part]
     near, far = (xs[0], xs[-1]) if xs and xs[0] < xs[-1] else span(xs or [0.0])
-    frame, x, y = _frame(width, height, (near, far), span([v for v in ys if known(v)], **scale), axes)
+    heights = span([v for v in ys if known(v)], **scale)
+    frame, x, y = _frame(width, height, (near, far), heights, axes, marks=xs if at_points else None)
     out: list[object] = []
     if shade:
         a, b = (min(max(x(v), x(near)), x(far)) for v in shade)
@@ -245,9 +250,16 @@ def shape(kind: str, x: float, y: float, size: float, tip: str | None = None) ->
 
 
 def _frame(
-    width: int, height: int, xs: Range, ys: Range, axes: tuple[str, str], values: bool = True
+    width: int,
+    height: int,
+    xs: Range,
+    ys: Range,
+    axes: tuple[str, str],
+    values: bool = True,
+    marks: Sequence[float] | None = None,
 ) -> tuple[Markup, Axis, Axis]:
-    """Grid, ticks and names of the axes, and the two scales."""
+    """Grid, ticks and names of the axes, and the two scales; the x axis has its ticks at `marks` if they have room."""
+    across = marks
     marks = ticks(*ys, 5 if width > NARROW else 4)
     left = 18 + 7.2 * max((len(plain(v)) for v in marks), default=1) if values else 10.0
     x, y = Axis(*xs, left, width - 14), Axis(*ys, height - 48, 26 if axes[1] else 12)
@@ -257,7 +269,9 @@ def _frame(
             out.append(tag("line", x1=left, x2=width - 14, y1=y(at), y2=y(at), class_="zero" if at == 0 else "grid"))
         if values:
             out.append(_text(plain(at), left - 8, y(at) + 4, "end"))
-    for at in ticks(*xs, max(2, int((width - left) / 90))):
+    if not across or any(x(b) - x(a) < 4 + 7.2 * len(plain(b)) for a, b in pairwise(across)):
+        across = ticks(*xs, max(2, int((width - left) / 90)))
+    for at in across:
         out.append(tag("line", x1=x(at), x2=x(at), y1=y.bottom, y2=y.bottom + 5, class_="grid"))
         # A number at the very edge would stick out of the picture.
         edge = width - x(at) < 3.8 * len(plain(at))

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from ssorl.errors import SsorlError
+from ssorl.errors import SsorlError, nearest
 from ssorl.study.scales import SCALES, Scale
 
 Pairs = tuple[tuple[str, Any], ...]  # a dict that can be hashed, sorted by name
@@ -48,6 +48,7 @@ DEFAULTS: dict[str, Any] = {
     "looks": None,
     "seeds": None,
 }
+FIGURES = ("by-quality", "gap", "iqm", "mse-by-quality", "density", "table", "curves")
 SHOWN = ("dataset", "agent", "variant", *(name for recipe in RECIPES.values() for name in recipe), "idm", "seed")
 
 
@@ -131,7 +132,7 @@ class Study:
     title: str
     grids: tuple[Grid, ...]
     paper: str = ""  # which figure or table of the paper it is
-    figure: str = "by-quality"  # or gap, iqm, mse-by-quality, density, table, claims
+    figure: str = "by-quality"  # one of FIGURES, or claims
     also: tuple[str, ...] = ()  # further figures of the same results, such as curves
     by: str = "variant"  # the coordinate whose values are compared
     panels: tuple[str, ...] = ("dataset", "agent")  # coordinates that have a panel for each value
@@ -153,7 +154,7 @@ class Study:
         known = {name for point in found for name in point.at}
         for name, values in (only or {}).items():
             if name not in known:
-                raise SsorlError(f"--only {name}: {self.name} has no such axis; it has {', '.join(sorted(known))}")
+                raise SsorlError(f"--only {name}: {self.name} has no such axis; {nearest(name, sorted(known))}")
             wanted = {_text(v) for v in values}
             found = [point for point in found if _text(point.at.get(name)) in wanted]
         if not found:
@@ -170,7 +171,7 @@ def find_scale(name: str | Scale) -> Scale:
     if isinstance(name, Scale):
         return name
     if name not in SCALES:
-        raise SsorlError(f"--scale {name}: is none; choose {', '.join(SCALES)}")
+        raise SsorlError(f"--scale {name}: is none; {nearest(name, SCALES)}")
     return SCALES[name]
 
 
@@ -178,7 +179,7 @@ def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
     """The cell that some settings come down to at a scale: defaults filled in, what has no effect left out."""
     odd = [name for name in asked if name not in DEFAULTS]
     if odd:
-        raise SsorlError(f"a study has no setting {odd[0]!r}; there are {', '.join(DEFAULTS)}")
+        raise SsorlError(f"a study has no setting {odd[0]!r}; {nearest(odd[0], DEFAULTS)}")
     want = {**DEFAULTS, **asked}
     kind, variant, setup = want["kind"], want["variant"], want["setup"]
     for name, value, known in (
@@ -188,7 +189,7 @@ def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
         ("policy", want["policy"], ("last", "average", None)),
     ):
         if value not in known:
-            raise SsorlError(f"{name} is {value!r}; choose among {', '.join(map(str, known))}")
+            raise SsorlError(f"{name} is {value!r}; {nearest(value, known)}")
     if not want["dataset"]:
         raise SsorlError("a study names its dataset: base or an axis needs `dataset`")
     foreign = [n for how, r in RECIPES.items() if how != setup for n in r if want[n] is not None]
@@ -266,12 +267,8 @@ def _agent(want: dict[str, Any], scale: Scale) -> tuple[str, Pairs, bool]:
     at_scale = scale.agents.get(name, {})
     if name in AGENTS and scale.agents and name not in scale.agents:
         preset = "quick" if preset == "paper" else preset
-    try:
-        agent: Any = make(name, preset, **{**at_scale, **{k: _plain(v) for k, v in want["settings"].items()}})
-    except TypeError as err:
-        known = ", ".join(f.name for f in fields(AGENTS[name]))  # type: ignore[arg-type]
-        odd = [k for k in want["settings"] if k not in known.split(", ")]
-        raise SsorlError(f"{name} has no setting {', '.join(odd) or err}; it has {known}") from err
+    _check_settings(name, want["settings"], AGENTS.get(name))
+    agent: Any = make(name, preset, **{**at_scale, **{k: _plain(v) for k, v in want["settings"].items()}})
     return name, _changes(agent), agent.view.needs_actions
 
 
@@ -281,14 +278,21 @@ def _idm(want: dict[str, Any], scale: Scale) -> Pairs:
     from ssorl.idm import IDMS
 
     if want["idm"] not in IDMS:
-        raise SsorlError(f"idm is {want['idm']!r}; choose among {', '.join(IDMS)}")
+        raise SsorlError(f"idm is {want['idm']!r}; {nearest(want['idm'], IDMS)}")
     short = {name: want[name] for name in IDM_SETTINGS if want[name] is not None}
+    _check_settings("an inverse dynamics model", want["idm_settings"], IDMS["paper"])
     changes = {**scale.idm, **want["idm_settings"], **short}
-    try:
-        return _changes(replace(IDMS[want["idm"]], **{k: _plain(v) for k, v in changes.items()}))
-    except TypeError as err:
-        known = ", ".join(f.name for f in fields(IDMS["paper"]))
-        raise SsorlError(f"an inverse dynamics model has other settings ({err}); there are {known}") from err
+    return _changes(replace(IDMS[want["idm"]], **{k: _plain(v) for k, v in changes.items()}))
+
+
+def _check_settings(whose: str, settings: Any, config: Any) -> None:
+    """Refuse a setting that there is none of. What has no configuration is refused elsewhere."""
+    if not isinstance(settings, Mapping):
+        raise SsorlError(f"the settings of {whose} are {settings!r}; give a table of names and values")
+    known = [f.name for f in fields(config)] if config is not None else list(settings)
+    odd = [name for name in settings if name not in known]
+    if odd:
+        raise SsorlError(f"{whose} has no setting {odd[0]!r}; {nearest(odd[0], known)}")
 
 
 def _changes(config: Any) -> Pairs:

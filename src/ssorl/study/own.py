@@ -1,20 +1,20 @@
-"""Studies by name or from a file of the user's: TOML (docs/studies.md), JSON of the same shape, or Python."""
+"""Studies by name or from a file of the user's: YAML, TOML or JSON of one shape (docs/studies.md), or Python."""
 
 from __future__ import annotations
 
-import difflib
-import json
 import runpy
-import tomllib
 from pathlib import Path
 from typing import Any
 
-from ssorl.errors import SsorlError
-from ssorl.study.grid import Grid, Study
+from ssorl.errors import SsorlError, nearest
+from ssorl.study.grid import DEFAULTS, FIGURES, SHOWN, Grid, Study
 from ssorl.study.paper import STUDIES
+from ssorl.study.read import EXAMPLE, READERS, Keys, Told, read
+from ssorl.study.scales import SCALES
 
-READERS = {".toml": tomllib.loads, ".json": json.loads}
-TOLD = ("name", "title", "paper", "figure", "by", "panels", "also", "scales")  # of a study, besides its grids
+TEXTS = ("name", "title", "paper", "figure", "by")
+LISTS = ("panels", "also")
+TOLD = (*TEXTS, *LISTS, "scales")  # of a study, besides its grids
 
 
 def find(name: str | Path) -> Study:
@@ -25,10 +25,9 @@ def find(name: str | Path) -> Study:
     if path.suffix in (*READERS, ".py"):
         if not path.is_file():
             raise SsorlError(f"{path}: there is no such file")
-        return _python(path) if path.suffix == ".py" else _data(path)
-    near = difflib.get_close_matches(str(name), STUDIES, n=1)
-    hint = f"did you mean {near[0]}?" if near else "`ssorl study list` names those there are"
-    raise SsorlError(f"{name}: is neither a study nor a .toml, .json or .py file; {hint}")
+        return _python(path) if path.suffix == ".py" else _data(read(path))
+    hint = nearest(name, STUDIES, "`ssorl study list` names those there are")
+    raise SsorlError(f"{name}: is neither a study nor a .yaml, .toml, .json or .py file; {hint}")
 
 
 def _python(path: Path) -> Study:
@@ -39,28 +38,77 @@ def _python(path: Path) -> Study:
     return found
 
 
-def _data(path: Path) -> Study:
-    try:
-        told = READERS[path.suffix](path.read_text())
-    except (OSError, ValueError) as err:
-        raise SsorlError(f"{path}: cannot be read ({err}); see docs/studies.md for an example") from err
-    if not isinstance(told, dict):
-        raise SsorlError(f"{path}: holds no table; see docs/studies.md for an example")
-    odd = [k for k in told if k not in (*TOLD, "base", "axes", "grids")]
-    if odd:
-        raise SsorlError(f"{path}: a study has no {odd[0]!r}; there are {', '.join(TOLD)}, base, axes and grids")
-    grids = told.get("grids") or [{"base": told.get("base", {}), "axes": told.get("axes", {})}]
-    words: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in told.items() if k in TOLD}
-    study = Study(**{"name": path.stem, "title": path.stem, **words}, grids=tuple(_grid(path, grid) for grid in grids))
+def _data(told: Told) -> Study:
+    top, path = told.values, told.path
+    told.check((), top, (*TOLD, "base", "axes", "grids"), "a study")
+    if "grids" in top and ("base" in top or "axes" in top):
+        raise told.error(("grids",), "grids have each a base and axes of their own; move those of the study into one")
+    many = top.get("grids", [top])
+    if not isinstance(many, list) or not many:
+        raise told.error(("grids",), f"grids is {many!r}; give a list, each with base and axes")
+    grids = tuple(_grid(told, ("grids", i) if "grids" in top else (), grid) for i, grid in enumerate(many))
+    words: dict[str, Any] = {"name": path.stem, "title": path.stem}
+    for key in TEXTS:
+        if key in top and not isinstance(top[key], str):
+            raise told.error((key,), f"{key} is {top[key]!r}; give text")
+        words |= {key: top[key]} if key in top else {}
+    for key in LISTS:
+        some = [top[key]] if isinstance(top.get(key), str) else top.get(key, [])
+        if not isinstance(some, list) or not all(isinstance(one, str) for one in some):
+            raise told.error((key,), f"{key} is {some!r}; give a list of names")
+        words |= {key: tuple(some)} if key in top else {}
+    study = Study(**words, scales=_scales(told), grids=grids)
     if not study.name.replace("-", "").replace("_", "").isalnum():
         raise SsorlError(f"{path}: the name {study.name!r} serves for files too; use letters, digits and - alone")
+    for key, names, known in (
+        ("figure", (study.figure,), FIGURES),
+        ("also", study.also, FIGURES),
+        ("by", (study.by,), (*SHOWN, *(axis for grid in grids for axis in grid.axes))),
+        ("panels", study.panels, (*SHOWN, *(axis for grid in grids for axis in grid.axes))),
+    ):
+        odd = [name for name in names if name not in known]
+        if odd:
+            raise told.error((key,), f"{key} names {odd[0]!r}; {nearest(odd[0], dict.fromkeys(known))}")
     return study
 
 
-def _grid(path: Path, told: Any) -> Grid:
-    if not isinstance(told, dict) or set(told) - {"base", "axes"}:
-        raise SsorlError(f"{path}: a grid has base and axes, nothing else; see docs/studies.md for an example")
-    base, axes = told.get("base", {}), told.get("axes", {})
+def _grid(told: Told, at: Keys, grid: Any) -> Grid:
+    if not isinstance(grid, dict):
+        raise told.error(at, f"a grid has base and axes; {EXAMPLE}")
+    if at:
+        told.check(at, grid, ("base", "axes"), "a grid")
+    base, axes = (grid.get(key) if grid.get(key) is not None else {} for key in ("base", "axes"))
     if not (isinstance(base, dict) and isinstance(axes, dict)):
-        raise SsorlError(f"{path}: base and axes are tables; see docs/studies.md for an example")
+        raise told.error((*at, "base"), f"base and axes are tables; {EXAMPLE}")
+    _settings(told, (*at, "base"), base)
+    for name, axis in axes.items():
+        where = (*at, "axes", name)
+        if isinstance(axis, dict):
+            axes = axes | {name: {label: _settings(told, (*where, label), one) for label, one in axis.items()}}
+        elif isinstance(axis, list):
+            for value in axis:
+                _settings(told, where[:-1], {name: value})
+        else:
+            raise told.error(where, f"the axis {name} is {axis!r}; give a list of values, or labels with settings each")
     return Grid(base, axes)
+
+
+def _settings(told: Told, at: Keys, settings: Any) -> dict[str, Any]:
+    """Settings by name; nothing at all is none of them."""
+    if not isinstance(settings, dict | None):
+        raise told.error(at, f"{at[-1]} is {settings!r}; give settings, such as `agent: dt`")
+    told.check(at, settings or {}, DEFAULTS, "a study")
+    for name, value in (settings or {}).items():
+        table = isinstance(DEFAULTS[name], dict)
+        if isinstance(value, dict) != table or isinstance(value, list):
+            cure = "give a table of names and values" if table else "give one value; what varies goes into axes"
+            raise told.error((*at, name), f"{name} is {value!r}; {cure}")
+    return settings or {}
+
+
+def _scales(told: Told) -> dict[str, dict[str, Any]]:
+    scales = told.values.get("scales") or {}
+    if not isinstance(scales, dict):
+        raise told.error(("scales",), f"scales is {scales!r}; give the settings that differ, by scale")
+    told.check(("scales",), scales, SCALES, "ssorl")
+    return {name: _settings(told, ("scales", name), settings) for name, settings in scales.items()}
