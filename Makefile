@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Starts a cluster of its own, which wants the machine for itself.
 ALONE  := tests/unit/test_cluster.py
 
-.PHONY: demo test browser lint lock clean
+.PHONY: demo test docs browser lint lock clean
 
 demo: $(READY)
 	$(BIN)/ssorl run sim/hopper-medium-expert
@@ -16,6 +16,11 @@ test: $(READY) browser
 	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --ignore $(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
+
+# The site, in site/: open site/index.html, no server is needed. The tests build it too.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 # For the tests of the page. Where there is none and none can be had, they are skipped and say so.
 browser:
@@ -45,4 +50,4 @@ lock:
 	  --no-emit-package ssorl --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis site

@@ -26,6 +26,10 @@ def space():
     return space
 
 
+def test_there_is_no_other_block():
+    assert TEXT.count("```") == 4
+
+
 def test_it_is_short():
     code = [line for line in block("agent").splitlines() if line.strip()]
     assert len(code) <= 60

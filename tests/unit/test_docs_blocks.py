@@ -1,0 +1,112 @@
+"""Every code block of README.md and docs/ runs, or says why not, or is output; tests/pages.py has the rules."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_episodes
+from pages import PAGES, ROOT, Block, WrongBlockError, blocks, check, run
+from systems import TINY
+
+import ssorl
+from ssorl.agents import AGENTS
+from ssorl.data import save
+from ssorl.idm import IDMS
+
+ELSEWHERE = {  # pages whose blocks other tests run, and look closer at what comes out
+    "docs/example.md": "unit/test_readme_and_docs.py",
+    "docs/labels.md": "cli/test_label_docs.py",
+    "docs/your-own-agent.md": "unit/test_your_own_agent.py",
+}
+RUN = [page for page in PAGES if page not in ELSEWHERE and any(b.kind in ("python", "sh") for b in blocks(page))]
+SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Presets that are through in a moment: it is the calls that are tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60))
+        for kind in AGENTS.values():
+            for preset in ("quick", "paper"):
+                if "hidden" in getattr(kind, "__dataclass_fields__", {}):
+                    patch.setitem(kind.PRESETS, preset, SMALL)
+        yield
+
+
+@pytest.fixture(scope="module")
+def own(small, tmp_path_factory) -> Path:
+    """What the pages take for granted: files of one's own, and a run that is through."""
+    folder = tmp_path_factory.mktemp("own")
+    eps = make_episodes([30] * 20, n_obs=4, n_act=2, env="pointmass")
+    for name in ("my.hdf5", "my.pkl", "mine.hdf5", "theirs.pkl"):
+        save(eps, folder / name)
+    ssorl.run("builtin/pointmass", out=folder / "runs" / "FOLDER", agent="bc", seeds=2, episodes=2)
+    return folder
+
+
+def test_no_page_is_overlooked():
+    assert {"README.md", "docs/quickstart.md", "docs/data.md", "docs/engine.md", "docs/api/index.md"} <= {*PAGES}
+    for page, test in ELSEWHERE.items():
+        assert Path(page).name in (ROOT / "tests" / test).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_marked_and_what_it_names_is_there(page):
+    for block in blocks(page):
+        check(block)
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_page_runs(page, own, tmp_path, monkeypatch):
+    shutil.copytree(own, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SSORL_CACHE", str(tmp_path / "cache"))
+    names: dict = {"__name__": "page", "obs": np.zeros(4, np.float32)}  # obs: the state of the reader's environment
+    for block in blocks(page):
+        # Simulating hoppers takes a minute; where a page is about them it is not changed.
+        run(block, names, lambda text: text.replace("sim/hopper-medium-expert", "builtin/pointmass"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("```\nssorl data list\n```", "a block is one of python, sh"),
+        ("Look:\n\n    ssorl data list\n", "a block is one of"),
+        ("- in a list\n\n  ```console\n  ssorl data list\n  ```", "a block is one of"),
+        ("```sh\nssorl data list --colour\n```", "is no command"),
+        ("```sh\nssorl run sim/hopper-mediumexpert\n```", "no dataset sim/hopper-mediumexpert"),
+        ("```sh\nssorl run my.npz --agent td4\n```", "no agent td4"),
+        ("```sh\nssorl study show main-expert\n```", "no study main-expert"),
+        ("```sh\nls\n```", "ls is not run by the tests"),
+        ("<!-- not run: long -->\n```sh\nmake tests\n```", "there is no tests"),
+        ("<!-- not run: installs -->\n```sh\npip install 'ssorl[gpus]'\n```", "there is no gpus"),
+        ("<!-- not run: long -->\n```sh\nssorl run --speed 3\n```", "is no command"),
+        ("<!-- not run: Slurm -->\n```sh\nsrun ray -- \\\n  ssorl study run claims --scal lite\n```", "is no command"),
+        ('<!-- not run: a shell\'s -->\n```sh\neval "$(ssorl completion csh)"\n```', "is no command"),
+        ("<!-- not run: a shell's -->\n```sh\nssorl completion csh | source\n```", "is no command"),
+        ("<!-- not run: long -->\n```sh\nfor x in\n```", "syntax error"),
+        ("<!-- not run: long -->\n```python\nimport ssorl.\n```", "invalid syntax"),
+        ("<!-- file: a.toml -->\n```toml\na = b\n```", "Invalid value"),
+        ('```json\n{"a": …}\n```', "Expecting value"),
+        ("<!-- not run: it is output -->\n```text\n3\n```", "output is neither run"),
+    ],
+)
+def test_a_wrong_block_is_noticed(text, said):
+    (block,) = blocks("README.md", text)
+    with pytest.raises(WrongBlockError, match=re.escape(said)):
+        check(block)
+
+
+def test_a_block_that_fails_is_noticed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AttributeError, match="has no attribute 'fit'"):
+        run(Block("README.md", 7, "python", None, None, "import ssorl\nssorl.fit()\n"), {})
+    with pytest.raises(WrongBlockError, match=r"README.md:9: ssorl data show a.npz ends with 2"):
+        run(Block("README.md", 9, "sh", None, None, "ssorl data show a.npz\n"), {})
+    assert "a.npz" in capsys.readouterr().err
