@@ -19,7 +19,7 @@ test: $(READY) browser
 
 # The site, in site/: open site/index.html, no server is needed. The tests build it too.
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
 # For the tests of the page. Where there is none and none can be had, they are skipped and say so.
