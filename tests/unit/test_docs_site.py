@@ -138,6 +138,7 @@ def test_it_is_read_from_the_disk_and_found_by_searching(site, chrome):
     chrome.open(site / "quickstart.html")
     chrome.js("document.querySelector('[name=query]').focus()")
     chrome("Input.insertText", text="decoupled")
+    chrome.press("Shift", 16)  # the page listens for keys
     hits, deadline = 0, time.monotonic() + 20
     while not hits and time.monotonic() < deadline:
         time.sleep(0.1)
