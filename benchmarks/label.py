@@ -21,12 +21,12 @@ def measure(name: str) -> dict:
 
     from ssorl.data import Episodes, Meta
     from ssorl.data.episodes import offsets
-    from ssorl.data.stats import Standardiser
     from ssorl.idm import IDMS
     from ssorl.idm.calibrate import span
     from ssorl.idm.fit import Idm
+    from ssorl.idm.inputs import inputs
     from ssorl.idm.label import Labeller, Taught, label
-    from ssorl.idm.model import init
+    from ssorl.idm.model import init, n_inputs
 
     rng, config = np.random.default_rng(0), IDMS[name]
     lengths = np.full(N_EPISODES, N_STEPS // N_EPISODES)
@@ -35,23 +35,25 @@ def measure(name: str) -> dict:
     meta = Meta(act_low=(-1.0,) * N_ACT, act_high=(1.0,) * N_ACT, act_range="declared")
     obs = rng.standard_normal((N_STEPS + N_EPISODES, N_OBS), np.float32)
     eps = Episodes(obs, act, np.zeros(N_STEPS, np.float32), np.zeros(N_STEPS, bool), offsets(lengths), meta)
-    params = jax.vmap(lambda key: init(config, N_OBS, N_ACT, key))(jax.random.split(jax.random.key(0), config.members))
-    ones = np.ones(N_OBS, np.float32)
+    seen, keys = n_inputs(config, N_OBS), jax.random.split(jax.random.key(0), config.members)
+    params = jax.vmap(lambda key: init(config, seen, N_ACT, key))(keys)
     record = np.zeros((config.members, 1)), np.zeros(config.members), np.array([0])
-    idm = Idm(config, jax.tree.map(np.asarray, params), Standardiser(0 * ones, ones), ones, *record)
+    shown = inputs(eps[:60], config.ranks), np.ones(seen, np.float32)
+    idm = Idm(config, jax.tree.map(np.asarray, params), *shown, *record)
     ready = Labeller(idm, meta, Taught(20, N_STEPS // 100, 0.0, 0.0, (1.0,) * N_ACT), span(eps), None, None)
     began = time.perf_counter()
     label(ready, eps[:60])
     compiled = time.perf_counter()
-    before = peak_bytes()
+    before, busy = peak_bytes(), time.process_time()
     out = label(ready, eps)
-    done = time.perf_counter()
+    done, busy = time.perf_counter(), time.process_time() - busy
     data = sum(a.nbytes for a in (eps.obs, eps.act, eps.rew, eps.terminated, eps.start))
     return {
         "steps": int(out.proxy.sum()),
         "members": config.members,
         "compile_s": compiled - began,
         "label_s": done - compiled,
+        "label_cpu_s": busy,  # of all cores: on a machine with other work it tells more
         "data_mb": data / 1e6,
         "peak_mb": (peak_bytes() - before) / 1e6,
         "peak_over_data": (peak_bytes() - before) / data,

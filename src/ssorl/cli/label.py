@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -35,32 +36,58 @@ class Label:
     self_train: Annotated[int | None, arg("N", "rounds of self-training, the paper's Algorithm 2 (0)")] = None
     save_idm: Annotated[Path | None, arg("FOLDER", "keep the fitted model, for --idm")] = None
     report: Annotated[Path | None, arg("FILE", "draw the report to a PNG, its numbers to a .json beside it")] = None
+    stream: bool = False  # read and write some trajectories at a time, as is done by itself with a very large file
     force: bool = False  # replace what is there
     json: Json = False
 
     def run(self) -> None:
         """Load, fit or reuse, label, report, and only then write."""
         from ssorl.data.sources import writer
-        from ssorl.idm.fill import fill, resolve
+        from ssorl.idm.fill import resolve
         from ssorl.report.progress import Progress
 
-        writer(self.out, self.to, self.force)  # whatever cannot be written is refused before the long part
+        module = writer(self.out, self.to, self.force)  # what cannot be written is refused before the long part
         _check_free(self.force, self.out, *self._beside())
         model = resolve(self.idm, self.preset, self.steps, self.members, self.self_train)
         self._warn_of_the_hours(model)
-        eps, learn_from, truth = self._load()
         updates = getattr(model, "steps", 0) * getattr(model, "members", 0) * (1 + (self.self_train or 0))
-        totals = {"fitting": (updates, "updates"), "labelling": (int((~eps.labelled).sum()), "steps")}
-        with Progress(totals) as progress:
-            seed = self.recipe.seed or 0
-            done = fill(eps, model, seed, self.self_train or 0, learn_from=learn_from, truth=truth, progress=progress)
-        self._write(done)
-        told = {**done.report, "out": str(self.out), "idm": self.idm, "preset": self.preset}
+        with Progress(
+            {"reading": (0, "steps"), "fitting": (updates, "updates"), "labelling": (0, "steps")}
+        ) as progress:
+            told = (self._streamed if self._streams(module) else self._at_once)(model, module, progress)
+        told = {**told, "out": str(self.out), "idm": self.idm, "preset": self.preset}
         if self.json:
             return print_json(told)
         from ssorl.report.terminal import show_labels
 
         return show_labels(told, [str(p) for p in (self.out, *self._beside())])
+
+    def _at_once(self, model, module, progress) -> dict:
+        """All data in memory."""
+        from ssorl.data import save
+        from ssorl.idm.fill import fill
+
+        eps, learn_from, truth = self._load()
+        progress.totals["labelling"] = (int((~eps.labelled).sum()), "steps")
+        rounds, seed = self.self_train or 0, self.recipe.seed or 0
+        done = fill(eps, model, seed, rounds, learn_from=learn_from, truth=truth, progress=progress)
+        with self._beside_it(done.ready) as tell:
+            tell(done.report)
+            save(done.eps, self.out, self.to, self.force, done.extras)
+        return done.report
+
+    def _streamed(self, model, module, progress) -> dict:
+        """Some trajectories in memory at a time, from the first look to the last byte written."""
+        from ssorl.idm.stream import filling
+        from ssorl.store import atomic
+
+        stream, first = self._open(progress, passes=3 if hasattr(model, "steps") else 1)
+        progress.totals["labelling"] = (stream.n_steps - int(stream.start[first]), "steps")
+        done = filling(stream, model, self.recipe.seed or 0, first, progress)
+        with self._beside_it(done.ready) as tell, atomic(self.out) as fresh:
+            module.save_parts(done.about, done.parts(progress), fresh)
+            tell(done.report)
+        return done.report
 
     def _warn_of_the_hours(self, model: object) -> None:
         import jax
@@ -77,44 +104,93 @@ class Label:
         drawn = [] if self.report is None else [self.report, self.report.with_suffix(".json")]
         return drawn + ([] if self.save_idm is None else [self.save_idm])
 
-    def _load(self):
-        """What to fill, what to learn from where that is another set, and the truth where a split hides it."""
-        from ssorl.data import Split, apply, truth
-        from ssorl.data.sources import load, pair
+    def _streams(self, module) -> bool:
+        """Whether to go through the data in parts: if asked to, or if the files are large and it can be done."""
+        from ssorl.data.parts import large
 
+        lacking = None
+        if not hasattr(module, "save_parts"):
+            lacking = f"{self.out}: a pickle is one object, which can only be written whole; choose another format"
+        elif self.self_train:
+            lacking = "--self-train learns from its own labels, so all data must be in memory; leave out one of the two"
+        if lacking and self.stream:
+            raise SsorlError(lacking)
+        names = [Path(n) for n in (self.input.dataset, self.input.labelled, self.input.unlabelled) if n]
+        found = [n for n in names if n.exists() and n.suffix not in (".pkl", ".pickle")]
+        return self.stream or (not lacking and len(found) == len(names) and large(*found))
+
+    def _names(self) -> tuple[str, ...]:
+        """The dataset, or the labelled and the unlabelled file; none where what was given makes no sense."""
         one = self.input
         if one.labelled and one.unlabelled and not one.dataset:
             if self.split is not None or self.recipe.asked_beyond_seed:
                 raise SsorlError("a split hides actions of one dataset; with two files the second has none already")
-            first, second = (load(name, one.format, one.min_length) for name in (one.labelled, one.unlabelled))
-            both = pair(first, second)
-            return (both, None, None) if self.union else (both[len(first) :], both, None)
+            return one.labelled, one.unlabelled
         if self.union:
             raise SsorlError("--union joins two files; name them with --labelled and --unlabelled")
+        return (one.dataset,) if one.dataset and one.size is None and not (one.labelled or one.unlabelled) else ()
+
+    def _load(self):
+        """What to fill, what to learn from where that is another set, and the truth where a split hides it."""
+        from ssorl.data import apply, truth
+        from ssorl.data.sources import load, pair
+
+        one, names = self.input, self._names()
+        if len(names) == 2:
+            first, second = (load(name, one.format, one.min_length) for name in names)
+            both = pair(first, second)
+            return (both, None, None) if self.union else (both[len(first) :], both, None)
         eps = one.load()
-        if self.split is None and not self.recipe.asked_beyond_seed:
-            return eps, None, None
-        split = Split.load(self.split) if self.split is not None else self.recipe.draw(eps)
-        return apply(split, eps), None, truth(split, eps)
+        split = self._split(eps)
+        return (eps, None, None) if split is None else (apply(split, eps), None, truth(split, eps))
 
-    def _write(self, done) -> None:
-        """Everything or nothing: what is beside the trajectories appears only once these are in place."""
-        from contextlib import ExitStack
+    def _open(self, progress, passes: int):
+        """The same as a stream, and the number of the first trajectory to fill."""
+        from ssorl.data.check import Wish
+        from ssorl.data.parts import chain, survey
+        from ssorl.data.sources import parted
 
-        from ssorl.data import save
+        one, names = self.input, self._names()
+        if not names:
+            one.load()  # says what is wrong, or is of a dataset that is no file
+            raise SsorlError(f"{one.dataset}: is not kept in a file that can be read in parts; leave out --stream")
+        wishes = [Wish(one.min_length), Wish(one.min_length, actions=False)]
+        files = [parted(name, one.format, w) for name, w in zip(names, wishes, strict=False)]
+        progress.totals["reading"] = (passes * sum(f.n_steps for f in files), "steps")
+        found = [survey(f, w, progress=lambda n: progress("reading", n)) for f, w in zip(files, wishes, strict=False)]
+        if len(found) == 2:
+            return chain(*found), 0 if self.union else len(found[0])
+        split = self._split(found[0])
+        return (found[0] if split is None else found[0].split(split)), 0
+
+    def _split(self, eps):
+        """The split that was asked for, of Episodes or of a stream."""
+        from ssorl.data import Split
+
+        if self.split is not None:
+            return Split.load(self.split)
+        return self.recipe.draw(eps) if self.recipe.asked_beyond_seed else None
+
+    @contextmanager
+    def _beside_it(self, ready):
+        """Everything or nothing: the model and the report appear only once the trajectories are in place."""
         from ssorl.idm import files
         from ssorl.store import atomic
 
         with ExitStack() as stack:
             if self.save_idm is not None:
-                files.save(done.ready, stack.enter_context(atomic(self.save_idm)))
-            if self.report is not None:
-                from ssorl.report.labels import plot
+                files.save(ready, stack.enter_context(atomic(self.save_idm)))
+            drawn = [] if self.report is None else [self.report, self.report.with_suffix(".json")]
+            fresh = [stack.enter_context(atomic(path)) for path in drawn]
 
-                plot(done.report, stack.enter_context(atomic(self.report)))
-                numbers = json.dumps(done.report, indent=1, allow_nan=False)
-                stack.enter_context(atomic(self.report.with_suffix(".json"))).write_text(numbers)
-            save(done.eps, self.out, self.to, self.force, done.extras)
+            def tell(report: dict) -> None:
+                if fresh:
+                    from ssorl.report.labels import plot
+
+                    plot(report, fresh[0])
+                    fresh[1].write_text(json.dumps(report, indent=1, allow_nan=False))
+
+            yield tell
 
 
 def _check_free(force: bool, *paths: Path) -> None:

@@ -23,6 +23,7 @@ class Wish:
 
     min_length: int = 0  # leave shorter trajectories out
     actions: bool = True  # False: treat every action as missing, without a look at it
+    first: int = 0  # number of the first trajectory, where a file is read in parts: complaints name the whole file's
 
 
 ANY = Wish()
@@ -35,6 +36,17 @@ class Trajectory(NamedTuple):
     act: np.ndarray | None  # [T, A], NaN where missing; None = no actions at all
     rew: np.ndarray  # [T]
     terminated: bool
+
+
+class Raw(NamedTuple):
+    """Some trajectories of a file end to end, as `build` takes them; nothing is checked yet."""
+
+    obs: np.ndarray  # [S+E, O]
+    act: np.ndarray | None  # [S, A]
+    rew: np.ndarray  # [S]
+    terminated: np.ndarray  # [S] bool
+    lengths: np.ndarray  # [E]
+    dropped: int = 0  # trajectories that lost their last step, if the metadata does not say so already
 
 
 @contextmanager
@@ -119,26 +131,27 @@ def build(
         keep = np.flatnonzero(~short)
         steps, rows = ranges(start[keep], lengths[keep]), ranges(start[keep] + keep, lengths[keep] + 1)
         meta = meta.noting(f"{short.sum()} trajectories shorter than {wish.min_length} steps were left out")
-        return build(obs[rows], act[steps], rew[steps], terminated[steps], lengths[keep], meta)
+        kept = replace(wish, min_length=0)
+        return build(obs[rows], act[steps], rew[steps], terminated[steps], lengths[keep], meta, kept)
     if (lengths < MIN_LENGTH).any():
         worst = int(np.argmax(lengths < MIN_LENGTH))
         raise DataError(
-            f"{src}: trajectory {worst} has {lengths[worst]} step(s) and at least {MIN_LENGTH} are needed; "
-            f"leave such trajectories out with --min-length {MIN_LENGTH}"
+            f"{src}: trajectory {wish.first + worst} has {lengths[worst]} step(s) and at least {MIN_LENGTH} are "
+            f"needed; leave such trajectories out with --min-length {MIN_LENGTH}"
         )
-    obs = _finite(src, "observation", obs, start + np.arange(len(start)))
-    rew = _finite(src, "reward", rew[:, None], start)[:, 0]
+    obs = _finite(src, "observation", obs, start + np.arange(len(start)), wish.first)
+    rew = _finite(src, "reward", rew[:, None], start, wish.first)[:, 0]
     ended = np.flatnonzero(terminated)
     inner = ended[~np.isin(ended, start[1:] - 1)]
     if len(inner):
-        e, t = _where(inner[0], start)
+        e, t = _where(inner[0], start, wish.first)
         raise DataError(f"{src}: trajectory {e} goes on after it terminated at step {t}; cut it there")
-    act = _whole(src, act, start)
+    act = _whole(src, act, start, wish.first)
     if not meta.act_low:
         meta = replace(meta, **action_range(act))
     return Episodes(
         obs=obs,
-        act=_within(src, act, start, meta),
+        act=_within(src, act, start, meta, wish.first),
         rew=rew,
         terminated=np.ascontiguousarray(terminated, bool),
         start=start,
@@ -148,9 +161,17 @@ def build(
 
 def join(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> Episodes:
     """Episodes from trajectories one by one; those whose last observation is unknown lose their last step."""
+    raw = gather(trajectories, meta, wish)
+    if raw.dropped:
+        meta = meta.noting(dropped_note(raw.dropped))
+    return build(raw.obs, raw.act, raw.rew, raw.terminated, raw.lengths, meta, wish)
+
+
+def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> Raw:
+    """Trajectories end to end, each found to have the shape of the others."""
     src, parts, dropped = meta.source, [], 0
     n_act = len(meta.act_low)
-    for e, (obs, act, rew, terminated) in enumerate(trajectories):
+    for e, (obs, act, rew, terminated) in enumerate(trajectories, wish.first):
         obs, rew = floats(src, e, "observations", obs), floats(src, e, "rewards", rew)
         rew = rew[:, 0] if rew.ndim == 2 and rew.shape[1] == 1 else rew
         if obs.ndim == 1:
@@ -181,7 +202,7 @@ def join(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> Ep
             )
         if parts and obs.shape[1] != parts[0][0].shape[1]:
             raise DataError(
-                f"{src}: trajectory {e} has observations of size {obs.shape[1]}, trajectory 0 of size "
+                f"{src}: trajectory {e} has observations of size {obs.shape[1]}, trajectory {wish.first} of size "
                 f"{parts[0][0].shape[1]}; put different robots into different files"
             )
         if act is not None and n_act and act.shape[1:] != (n_act,):
@@ -193,23 +214,14 @@ def join(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> Ep
         parts.append((obs, act, rew, terminated))
     if not parts:
         raise DataError(f"{src}: holds no trajectories; nothing can be learnt from an empty file")
-    if dropped:
-        meta = meta.noting(dropped_note(dropped))
     lengths = np.array([len(p[2]) for p in parts])
     ended = np.zeros(int(lengths.sum()), bool)
     ended[np.cumsum(lengths)[lengths > 0] - 1] = np.array([bool(p[3]) for p in parts])[lengths > 0]
     acts = [
         np.full((n, n_act), np.nan, np.float32) if p[1] is None else p[1] for n, p in zip(lengths, parts, strict=True)
     ]
-    return build(
-        np.concatenate([p[0] for p in parts]),
-        np.concatenate(acts) if n_act else None,
-        np.concatenate([p[2] for p in parts]),
-        ended,
-        lengths,
-        meta,
-        wish,
-    )
+    obs, rew = np.concatenate([p[0] for p in parts]), np.concatenate([p[2] for p in parts])
+    return Raw(obs, np.concatenate(acts) if n_act else None, rew, ended, lengths, dropped)
 
 
 def dropped_note(n: int) -> str:
@@ -250,13 +262,13 @@ def floats(src: str, episode: int, what: str, array: object) -> np.ndarray:
         ) from err
 
 
-def _where(step: int, start: np.ndarray) -> tuple[int, int]:
-    """Episode and position inside it of a flat index."""
+def _where(step: int, start: np.ndarray, first: int) -> tuple[int, int]:
+    """Episode, counted from `first`, and position inside it of a flat index."""
     e = int(np.searchsorted(start, step, side="right")) - 1
-    return e, int(step - start[e])
+    return first + e, int(step - start[e])
 
 
-def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray) -> np.ndarray:
+def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray, first: int) -> np.ndarray:
     """The values as float32, after each is found to be a number that float32 can hold."""
     with np.errstate(over="ignore"):
         out = np.ascontiguousarray(values, np.float32)
@@ -264,28 +276,28 @@ def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray) -> np.nd
     if good.all():
         return out
     row, dim = np.argwhere(~good)[0]
-    e, t = _where(row, start)
+    e, t = _where(row, start, first)
     raise DataError(
         f"{src}: trajectory {e} has the {what} {values[row, dim]} at step {t}, dimension {dim}; "
         "repair it or leave the trajectory out (only actions may be missing)"
     )
 
 
-def _whole(src: str, act: np.ndarray, start: np.ndarray) -> np.ndarray:
+def _whole(src: str, act: np.ndarray, start: np.ndarray, first: int) -> np.ndarray:
     """The actions as float32, after each is found to be there in full or not at all."""
     with np.errstate(over="ignore"):
         out = np.ascontiguousarray(act, np.float32)
     missing = np.isnan(out)
     half = missing.any(1) & ~missing.all(1)
     if half.any():
-        e, t = _where(int(np.argmax(half)), start)
+        e, t = _where(int(np.argmax(half)), start, first)
         raise DataError(
             f"{src}: trajectory {e} has only part of its action at step {t}; give the whole action or NaN throughout"
         )
     infinite = np.isinf(out)
     if infinite.any():
         row, dim = np.argwhere(infinite)[0]
-        e, t = _where(row, start)
+        e, t = _where(row, start, first)
         raise DataError(
             f"{src}: trajectory {e} has the action {act[row, dim]:g} at step {t}, dimension {dim}; correct it, or "
             "write NaN where no action is known"
@@ -293,7 +305,7 @@ def _whole(src: str, act: np.ndarray, start: np.ndarray) -> np.ndarray:
     return out
 
 
-def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta) -> np.ndarray:
+def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta, first: int) -> np.ndarray:
     """Actions checked against their range; what is off by rounding is put on the bound."""
     low, high = np.array(meta.act_low, np.float64), np.array(meta.act_high, np.float64)
     if low.shape != (act.shape[1],) or high.shape != low.shape or not (low <= high).all():
@@ -305,7 +317,7 @@ def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta) -> np.ndar
     outside = (act < low - slack) | (act > high + slack)
     if outside.any():
         row, dim = np.argwhere(outside)[0]
-        e, t = _where(row, start)
+        e, t = _where(row, start, first)
         raise DataError(
             f"{src}: trajectory {e} has the action {act[row, dim]:g} at step {t}, dimension {dim}, outside "
             f"[{low[dim]:g}, {high[dim]:g}]; correct it or the declared range"

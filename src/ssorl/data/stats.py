@@ -22,8 +22,11 @@ class Standardiser(NamedTuple):
 
 def standardiser(eps: Episodes) -> Standardiser:
     """From all states, labelled or not: states are never hidden."""
-    mean = eps.obs.mean(0, dtype=np.float64)
-    std = eps.obs.std(0, dtype=np.float64)
+    return standardising(eps.obs.mean(0, dtype=np.float64), eps.obs.std(0, dtype=np.float64))
+
+
+def standardising(mean: np.ndarray, std: np.ndarray) -> Standardiser:
+    """From the moments of all states, [O] float64."""
     constant = std <= 1e-6 * np.maximum(1, np.abs(mean))
     return Standardiser(mean.astype(np.float32), np.where(constant, 1, std).astype(np.float32))
 

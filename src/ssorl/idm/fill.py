@@ -79,10 +79,7 @@ def fill(
     if seed < 0:
         raise SsorlError(f"--seed is {seed}; give a whole number from 0 up")
     if eps.labelled.all():
-        raise DataError(
-            f"{eps.meta.source}: every step has an action already, so nothing is to be filled in; to measure labels "
-            "against the truth hide some actions with --fraction and --quality"
-        )
+        raise nothing_missing(eps.meta.source)
     if isinstance(model, Labeller):
         ready, told = model, {}
     else:
@@ -93,10 +90,7 @@ def fill(
 
 def _fitted(eps: Episodes, config: IdmConfig, seed: int, rounds: int, truth, progress) -> tuple[Labeller, dict]:
     if not eps.labelled.any():
-        raise DataError(
-            f"{eps.meta.source}: no step has an action, so nothing can teach an inverse dynamics model; add labelled "
-            "trajectories (--labelled) or name a model that was saved (--idm FOLDER)"
-        )
+        raise nothing_to_learn(eps.meta.source)
 
     def tell(n: int, note: str) -> None:
         if progress:
@@ -104,18 +98,34 @@ def _fitted(eps: Episodes, config: IdmConfig, seed: int, rounds: int, truth, pro
 
     if not rounds:
         idm = fit(eps, config, seed, lambda n, error: tell(n, f"validation {config.select} {np.mean(error):.4g}"))
-        return labeller(_sound(idm, eps), eps), {}
+        return labeller(sound(idm, eps.meta.source), eps), {}
     each = config.steps * config.members
     done = self_train(eps, config, config.members, rounds, seed, lambda r, _: tell(each, f"round {r} of {rounds}"))
     # What was moved over is known by its proxies only, so `eps`, not the grown set, tells how good the last model is.
-    return labeller(_sound(done[-1].idm, eps), eps), {"rounds": report_rounds(done, eps, truth)}
+    return labeller(sound(done[-1].idm, eps.meta.source), eps), {"rounds": report_rounds(done, eps, truth)}
 
 
-def _sound(idm: Idm, eps: Episodes) -> Idm:
+def sound(idm: Idm, source: str) -> Idm:
     """A model none of whose members failed."""
     if not np.isfinite(idm.curve).any(1).all():
         raise DataError(
-            f"{eps.meta.source}: the fit diverged, its validation error was never a number; look for extreme states "
+            f"{source}: the fit diverged, its validation error was never a number; look for extreme states "
             "with `ssorl data show`"
         )
     return idm
+
+
+def nothing_missing(source: str) -> DataError:
+    """What to say where every action is known."""
+    return DataError(
+        f"{source}: every step has an action already, so nothing is to be filled in; to measure labels against the "
+        "truth hide some actions with --fraction and --quality"
+    )
+
+
+def nothing_to_learn(source: str) -> DataError:
+    """What to say where no action is known."""
+    return DataError(
+        f"{source}: no step has an action, so nothing can teach an inverse dynamics model; add labelled trajectories "
+        "(--labelled) or name a model that was saved (--idm FOLDER)"
+    )

@@ -95,9 +95,11 @@ class Run(NamedTuple):
     key: jax.Array
 
 
-def fit(eps: Episodes, config: IdmConfig, seed: int = 0, progress: Progress | None = None) -> Idm:
-    """Fit on the labelled steps of `eps`."""
-    return fit_many([(eps, seed)], config, progress)[0]
+def fit(
+    eps: Episodes, config: IdmConfig, seed: int = 0, progress: Progress | None = None, shown: Shown | None = None
+) -> Idm:
+    """Fit on the labelled steps of `eps`; `shown` tells how, where `eps` is but a part of the data."""
+    return fit_many([(eps, seed)], config, progress, shown=shown)[0]
 
 
 def fit_many(
@@ -105,17 +107,19 @@ def fit_many(
     config: IdmConfig,
     progress: Progress | None = None,
     together: bool | None = None,
+    shown: Shown | None = None,
 ) -> list[Idm]:
     """Fit every task, a dataset with a seed, as `fit` would alone.
 
     On an accelerator all members of all tasks train as one program; on a CPU, where that is slower, one after another
     (`together` says otherwise).
     Datasets that share their observations, as splits of one dataset do, share them on the device too. `progress` hears
-    of the updates done, summed over networks, and of the latest validation errors.
+    of the updates done, summed over networks, and of the latest validation errors. States are shown to the models as
+    all states of their dataset suggest, or as `shown` says.
     """
-    table, shown = _table(tasks, config)
+    table, found = _table(tasks, config, shown)
     prepared = [_prepare(eps, config, seed) for eps, seed in tasks]
-    each = zip(prepared, (shown[id(eps.obs)] for eps, _ in tasks), strict=True)
+    each = zip(prepared, (found[id(eps.obs)] for eps, _ in tasks), strict=True)
     runs = _stack([_runs(p, one, config) for p, one in each])
     quick = config.half if config.half is not None else jax.default_backend() != "cpu"
     # Only the fit is in half precision: the config that labels keeps what was asked for.
@@ -128,7 +132,7 @@ def fit_many(
     idms = []
     for i, (p, (eps, _)) in enumerate(zip(prepared, tasks, strict=True)):
         own = slice(i * config.members, (i + 1) * config.members)
-        params, one = jax.tree.map(lambda x, own=own: x[own], best), shown[id(eps.obs)]
+        params, one = jax.tree.map(lambda x, own=own: x[own], best), found[id(eps.obs)]
         idms.append(Idm(config, params, one.inputs, one.diff_std, curve[own], best_step[own], p.held))
     return idms
 
@@ -160,22 +164,34 @@ class Shown(NamedTuple):
 
     inputs: Inputs
     diff_std: np.ndarray  # [I]
-    base: int  # where its rows begin in the table of all
+    base: int = 0  # where its rows begin in the table of all
 
 
-def _table(tasks: Sequence[tuple[Episodes, int]], config: IdmConfig) -> tuple[jax.Array, dict[int, Shown]]:
+def _table(
+    tasks: Sequence[tuple[Episodes, int]], config: IdmConfig, given: Shown | None
+) -> tuple[jax.Array, dict[int, Shown]]:
     """The states of all distinct datasets end to end, on the device, and each one's by the identity of its array."""
     shown: dict[int, Shown] = {}
     parts, size = [], 0
     for eps, _ in tasks:
         if id(eps.obs) not in shown:
-            how = inputs(eps, config.ranks)
+            how = given.inputs if given else inputs(eps, config.ranks)
             rows = how(eps.obs)
-            diff_std = np.maximum((rows[eps.obs_row + 1] - rows[eps.obs_row]).std(0), 1e-6)
+            diff_std = (
+                given.diff_std if given else scale_of((rows[eps.obs_row + 1] - rows[eps.obs_row]).std(0, np.float64))
+            )
             shown[id(eps.obs)] = Shown(how, diff_std, size)
             parts.append(rows)
             size += len(rows)
     return jnp.asarray(np.concatenate(parts)), shown
+
+
+def scale_of(std: np.ndarray) -> np.ndarray:
+    """What differences are divided by, from their deviations.
+
+    Those are summed in float64: numpy adds rows one by one, and past a few million float32 would lose them.
+    """
+    return np.maximum(std, 1e-6).astype(np.float32)
 
 
 def _runs(p: Prepared, shown: Shown, config: IdmConfig) -> list[Run]:

@@ -38,5 +38,14 @@ def inputs(eps: Episodes, ranks: bool) -> Inputs:
     """From all states, labelled or not: states are never hidden."""
     if not ranks:
         return Inputs(standardiser(eps))
-    rows = eps.obs[:: max(1, -(-len(eps.obs) // SAMPLE))]
-    return Inputs(standardiser(eps), np.quantile(rows, np.linspace(0, 1, KNOTS), axis=0).T.astype(np.float32))
+    return Inputs(standardiser(eps), quantiles(eps.obs[:: stride(len(eps.obs))]))
+
+
+def stride(n_rows: int) -> int:
+    """Every how many-th state of so many is looked at for the quantiles."""
+    return max(1, -(-n_rows // SAMPLE))
+
+
+def quantiles(rows: np.ndarray) -> np.ndarray:
+    """The knots [O, KNOTS] of these states."""
+    return np.quantile(rows, np.linspace(0, 1, KNOTS), axis=0).T.astype(np.float32)

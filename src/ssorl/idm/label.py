@@ -109,7 +109,7 @@ def label(
     Besides the result no array of the data's size is made. `progress` hears of the steps done since its last call.
     """
     check_fit(ready, eps)
-    meta, (low, high, _) = ready.meta, _range(ready, eps)
+    meta, (low, high, _) = ready.meta, _range(ready, eps.meta, eps.n_act)
     act = eps.act.copy() if eps.n_act else np.full((eps.n_steps, len(low)), np.nan, np.float32)
     out = Labels(act, np.zeros_like(act), ~eps.labelled, np.zeros(eps.n_steps, bool))
     factor = (ready.calibration.scale if ready.calibration else 1.0) * (meta.high - meta.low) / 2
@@ -125,18 +125,24 @@ def label(
 
 def filled(eps: Episodes, labels: Labels, ready: Labeller) -> Episodes:
     """The same trajectories with these actions, in a range that holds them, and a note of how many are proxies."""
-    low, high, kind = _range(ready, eps)
-    if kind != "declared" and eps.labelled.any():
-        low, high = np.minimum(low, eps.meta.low), np.maximum(high, eps.meta.high)
+    meta = filled_meta(ready, eps.meta, eps.n_act, eps.n_steps, int(labels.proxy.sum()))
+    return replace(eps, act=labels.act, meta=meta)
+
+
+def filled_meta(ready: Labeller, meta: Meta, n_act: int, n_steps: int, n_proxies: int) -> Meta:
+    """The metadata of trajectories of so many steps once so many proxies are among them."""
+    low, high, kind = _range(ready, meta, n_act)
+    if kind != "declared" and n_proxies < n_steps:
+        low, high = np.minimum(low, meta.low), np.maximum(high, meta.high)
     bounds = {"act_low": tuple(map(float, low)), "act_high": tuple(map(float, high)), "act_range": kind}
-    note = f"{labels.proxy.sum()} of {eps.n_steps} actions are proxies from an inverse dynamics model"
-    return replace(eps, act=labels.act, meta=replace(eps.meta, **bounds).noting(note))
+    note = f"{n_proxies} of {n_steps} actions are proxies from an inverse dynamics model"
+    return replace(meta, **bounds).noting(note)
 
 
-def _range(ready: Labeller, eps: Episodes) -> tuple[np.ndarray, np.ndarray, str]:
-    """Where proxies for `eps` may lie: what it declares itself, else the range the model was fitted in."""
-    meta = eps.meta if eps.meta.act_range == "declared" and eps.n_act else ready.meta
-    return meta.low, meta.high, meta.act_range
+def _range(ready: Labeller, meta: Meta, n_act: int) -> tuple[np.ndarray, np.ndarray, str]:
+    """Where proxies may lie: what the data declares itself, else the range the model was fitted in."""
+    found = meta if meta.act_range == "declared" and n_act else ready.meta
+    return found.low, found.high, found.act_range
 
 
 def check_fit(ready: Labeller, eps: Episodes) -> None:

@@ -6,48 +6,118 @@ from dataclasses import asdict
 
 import numpy as np
 
-from ssorl.data.episodes import Episodes, scale, unscale
-from ssorl.idm.calibrate import coverage
+from ssorl.data.episodes import Episodes, Meta, scale, unscale
+from ssorl.idm.calibrate import LEVELS, inside
 from ssorl.idm.label import Labeller, Labels, predict, worst_share
 from ssorl.idm.selftrain import Round
 
 BINS, WORST = 12, 10  # groups of trajectories by return, and how many of the worst are named
+RANKED = 2_000_000  # proxies that are sorted at most: 5 % of them, and their ranks, are as good as of all
 
 
 def report(eps: Episodes, labels: Labels, ready: Labeller, truth: np.ndarray | None = None) -> dict:
     """Numbers about the proxies in `labels`; `truth` [S, A] is NaN where nothing is known and never met the model."""
-    steps = np.flatnonzero(labels.proxy)
-    half = (ready.meta.high - ready.meta.low) / 2
-    std = labels.std[steps] / np.where(half > 0, half, 1)
-    error = None
-    if truth is not None:
-        error = scale(labels.act[steps], ready.meta) - scale(truth[steps], ready.meta)
-        if not np.isfinite(error).all():  # known in part: nothing about the whole can be said
-            error = None
-    by_episode = _by_episode(eps, labels, steps, std, error)
-    return {
-        "data": _data(eps, labels),
-        "model": {
-            "fitted_to": ready.meta.source,
-            "labelled_trajectories": ready.taught.trajectories,
-            "labelled_steps": ready.taught.steps,
-            "labelled_returns": [ready.taught.lowest, ready.taught.highest],
-            "labelled_variance": list(ready.taught.variance),
-            "members": ready.idm.config.members,
-            "updates": ready.idm.config.steps,
-            "best_update": ready.idm.best_step.tolist(),
-        },
-        "validation": _validation(ready),
-        "coverage": _coverage(ready, error, std),
-        "proxies": {
-            "std": _rms(std),
-            "std_by_dimension": [_rms(std[:, i]) for i in range(std.shape[1])],
-            "unseen_share": float(labels.unseen[steps].mean()) if len(steps) else 0.0,
-        },
-        "truth": None if error is None or not len(steps) else _truth(error, std, labels.unseen[steps]),
-        "by_return": _by_return(by_episode),
-        "worst": _worst(by_episode),
-    }
+    tally = Tally(ready, int(labels.proxy.sum()))
+    tally.add(eps, labels, truth)
+    return tally.report(eps.meta)
+
+
+class Tally:
+    """The numbers of a report, gathered some trajectories at a time."""
+
+    def __init__(self, ready: Labeller, n_proxies: int) -> None:
+        """`n_proxies` will come in all; past `RANKED` only every k-th is kept for what needs them sorted."""
+        self.ready = ready
+        self.every = max(1, -(-n_proxies // RANKED))
+        n_act = len(ready.meta.act_low)
+        self.steps = self.labelled = self.proxies = self.trajectories = self.unseen = 0
+        self.spread = np.zeros(n_act)  # sum of squared deviations
+        self.known = True  # whether the truth is, of every proxy so far
+        self.error = np.zeros((2, n_act))  # sum of squared errors, at steps that are seen and that are not
+        self.inside = np.zeros(len(LEVELS), np.int64)
+        self.sizes: list[np.ndarray] = []  # squared errors to be ranked, mean over the dimensions
+        self.doubts: list[np.ndarray] = []  # and variances
+        self.episodes: list[dict[str, np.ndarray]] = []
+
+    def add(self, eps: Episodes, labels: Labels, truth: np.ndarray | None = None) -> None:
+        """Count these trajectories, which follow those before."""
+        steps = np.flatnonzero(labels.proxy)
+        half = (self.ready.meta.high - self.ready.meta.low) / 2
+        std, unseen = labels.std[steps] / np.where(half > 0, half, 1), labels.unseen[steps]
+        error = None
+        if truth is None:
+            self.known = False
+        else:
+            error = scale(labels.act[steps], self.ready.meta) - scale(truth[steps], self.ready.meta)
+            if not np.isfinite(error).all():  # known in part: nothing about the whole can be said
+                self.known, error = False, None
+        self.episodes.append(_by_episode(eps, unseen, steps, std, error, self.trajectories))
+        if error is not None:
+            self.error += [_squares(error[~unseen]), _squares(error[unseen])]
+            self.inside += inside(error, std)
+            some = slice(-self.proxies % self.every, None, self.every)
+            self.sizes.append((error[some] ** 2).mean(1))
+            self.doubts.append((std[some] ** 2).mean(1))
+        self.spread += _squares(std)
+        self.unseen += int(unseen.sum())
+        self.proxies += len(steps)
+        self.steps += eps.n_steps
+        self.labelled += eps.n_steps - len(steps)
+        self.trajectories += eps.n_episodes
+
+    def report(self, meta: Meta) -> dict:
+        """All of it."""
+        ready, n_act = self.ready, len(self.spread)
+        names = self.episodes[0] if self.episodes else {}
+        known = self.known and self.proxies > 0
+        by_episode = {k: np.concatenate([e[k] for e in self.episodes]) for k in names if k != "mse" or known}
+        spread = self.spread / max(self.proxies, 1)
+        return {
+            "data": {
+                "source": meta.source,
+                "env": meta.env,
+                "trajectories": self.trajectories,
+                "steps": self.steps,
+                "labelled_steps": self.labelled,
+                "proxy_steps": self.proxies,
+                "trajectories_with_proxies": len(by_episode["trajectory"]),
+            },
+            "model": {
+                "fitted_to": ready.meta.source,
+                "labelled_trajectories": ready.taught.trajectories,
+                "labelled_steps": ready.taught.steps,
+                "labelled_returns": [ready.taught.lowest, ready.taught.highest],
+                "labelled_variance": list(ready.taught.variance),
+                "members": ready.idm.config.members,
+                "updates": ready.idm.config.steps,
+                "best_update": ready.idm.best_step.tolist(),
+            },
+            "validation": _validation(ready),
+            "coverage": _coverage(ready, (self.inside / (self.proxies * n_act)).tolist() if known else None),
+            "proxies": {
+                "std": float(np.sqrt(spread.mean())),
+                "std_by_dimension": np.sqrt(spread).tolist(),
+                "unseen_share": self.unseen / max(self.proxies, 1),
+            },
+            "truth": self._truth() if known else None,
+            "by_return": _by_return(by_episode),
+            "worst": _worst(by_episode),
+        }
+
+    def _truth(self) -> dict:
+        size, doubt = np.concatenate(self.sizes), np.concatenate(self.doubts)
+        ranked = len(size) > 2 and np.ptp(size) > 0 and np.ptp(doubt) > 0
+        n_seen, by_dimension = self.proxies - self.unseen, self.error.sum(0) / self.proxies
+        return {
+            "mse": float(by_dimension.mean()),
+            "mse_by_dimension": by_dimension.tolist(),
+            "worst_5_percent_share": worst_share(size[:, None] ** 0.5),
+            "rank_correlation": float(np.corrcoef(_ranks(doubt), _ranks(size))[0, 1])
+            if ranked
+            else None,  # of deviation with error
+            "mse_seen": float(self.error[0].mean() / n_seen) if n_seen else None,
+            "mse_unseen": float(self.error[1].mean() / self.unseen) if self.unseen else None,
+        }
 
 
 def summary(told: dict) -> list[str]:
@@ -104,19 +174,6 @@ def report_rounds(rounds: list[Round], eps: Episodes, truth: np.ndarray | None =
     return out
 
 
-def _data(eps: Episodes, labels: Labels) -> dict:
-    has = np.add.reduceat(~labels.proxy, eps.start[:-1], dtype=np.int64)
-    return {
-        "source": eps.meta.source,
-        "env": eps.meta.env,
-        "trajectories": eps.n_episodes,
-        "steps": eps.n_steps,
-        "labelled_steps": int(has.sum()),
-        "proxy_steps": int(labels.proxy.sum()),
-        "trajectories_with_proxies": int((has < eps.lengths).sum()),
-    }
-
-
 def _validation(ready: Labeller) -> dict | None:
     if ready.validation is None:
         return None
@@ -130,27 +187,11 @@ def _validation(ready: Labeller) -> dict | None:
     }
 
 
-def _coverage(ready: Labeller, error: np.ndarray | None, std: np.ndarray) -> dict | None:
+def _coverage(ready: Labeller, truth: list[float] | None) -> dict | None:
     if ready.calibration is None:
         return None
     told = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(ready.calibration).items()}
-    return {**told, "truth": None if error is None or not len(std) else list(coverage(error, std))}
-
-
-def _truth(error: np.ndarray, std: np.ndarray, unseen: np.ndarray) -> dict:
-    size = (error**2).mean(1)
-    doubt = (std**2).mean(1)
-    ranked = len(size) > 2 and np.ptp(size) > 0 and np.ptp(doubt) > 0
-    return {
-        "mse": _mean(error),
-        "mse_by_dimension": [_mean(error[:, i]) for i in range(error.shape[1])],
-        "worst_5_percent_share": worst_share(error),
-        "rank_correlation": float(np.corrcoef(_ranks(doubt), _ranks(size))[0, 1])
-        if ranked
-        else None,  # of deviation with error
-        "mse_seen": _mean(error[~unseen]) if (~unseen).any() else None,
-        "mse_unseen": _mean(error[unseen]) if unseen.any() else None,
-    }
+    return {**told, "truth": truth}
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
@@ -159,7 +200,9 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return out
 
 
-def _by_episode(eps: Episodes, labels: Labels, steps: np.ndarray, std: np.ndarray, error: np.ndarray | None) -> dict:
+def _by_episode(
+    eps: Episodes, unseen: np.ndarray, steps: np.ndarray, std: np.ndarray, error: np.ndarray | None, first: int
+) -> dict[str, np.ndarray]:
     """Per trajectory that has proxies: its number, return, count, and mean squares over the proxies in it."""
     episode = np.searchsorted(eps.start, steps, side="right") - 1
     count = np.bincount(episode, minlength=eps.n_episodes)
@@ -168,14 +211,14 @@ def _by_episode(eps: Episodes, labels: Labels, steps: np.ndarray, std: np.ndarra
     def mean(values: np.ndarray) -> np.ndarray:
         return np.bincount(episode, values, eps.n_episodes)[has] / count[has]
 
-    return {
-        "trajectory": has,
+    found = {
+        "trajectory": first + has,
         "return": eps.returns[has],
         "proxy_steps": count[has],
         "variance": mean((std**2).mean(1)),
-        "mse": None if error is None else mean((error**2).mean(1)),
-        "unseen_share": mean(labels.unseen[steps].astype(np.float64)),
+        "unseen_share": mean(unseen.astype(np.float64)),
     }
+    return found if error is None else {**found, "mse": mean((error**2).mean(1))}
 
 
 def _by_return(found: dict) -> list[dict]:
@@ -188,7 +231,7 @@ def _by_return(found: dict) -> list[dict]:
             "return": float(found["return"][g].mean()),
             "std": float(np.sqrt(np.average(found["variance"][g], weights=found["proxy_steps"][g]))),
             "rmse": None
-            if found["mse"] is None
+            if "mse" not in found
             else float(np.sqrt(np.average(found["mse"][g], weights=found["proxy_steps"][g]))),
             "unseen_share": float(np.average(found["unseen_share"][g], weights=found["proxy_steps"][g])),
         }
@@ -198,14 +241,14 @@ def _by_return(found: dict) -> list[dict]:
 
 def _worst(found: dict) -> list[dict]:
     """The trajectories with the largest error where it is known, else with the largest deviation."""
-    by = found["variance"] if found["mse"] is None else found["mse"]
+    by = found["variance"] if "mse" not in found else found["mse"]
     return [
         {
             "trajectory": int(found["trajectory"][i]),
             "return": float(found["return"][i]),
             "proxy_steps": int(found["proxy_steps"][i]),
             "std": float(np.sqrt(found["variance"][i])),
-            "rmse": None if found["mse"] is None else float(np.sqrt(found["mse"][i])),
+            "rmse": None if "mse" not in found else float(np.sqrt(found["mse"][i])),
             "unseen_share": float(found["unseen_share"][i]),
         }
         for i in np.argsort(-by, kind="stable")[:WORST]
@@ -216,5 +259,6 @@ def _mean(error: np.ndarray) -> float:
     return float(np.mean(np.square(error, dtype=np.float64)))
 
 
-def _rms(values: np.ndarray) -> float:
-    return float(np.sqrt(_mean(values))) if len(values) else 0.0
+def _squares(values: np.ndarray) -> np.ndarray:
+    """The sum of squares of each column."""
+    return np.square(values, dtype=np.float64).sum(0)

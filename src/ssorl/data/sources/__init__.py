@@ -1,21 +1,24 @@
 """Where trajectories come from: one file a format, one dict that names them.
 
-A format module offers `sniff(path)`, `load(path, wish)` and `save(eps, path, extras)`. A collection
-(`builtin/`, `sim/`, `d4rl/`, `minari/`) offers `load_id(name, …)`. Modules are imported on use, so the command line
-stays quick.
+A format module offers `sniff(path)`, `load(path, wish)` and `save(eps, path, extras)`, and where the format allows to
+go through a file in parts also `parted(path, wish)` and `save_parts(about, parts, path)`. A collection (`builtin/`,
+`sim/`, `d4rl/`, `minari/`) offers `load_id(name, …)`, and `located(name)` where its sets are files. Modules are
+imported on use, so the command line stays quick.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
-from ssorl.data.check import Wish
+from ssorl.data.check import ANY, Wish
 from ssorl.data.episodes import Episodes, concat
+from ssorl.data.parts import Parted
 from ssorl.errors import DataError
 from ssorl.store import atomic
 
@@ -46,11 +49,33 @@ def load(name: str | Path, format: str | None = None, min_length: int = 0, actio
         return _format(format).load(_existing(path), wish)
     if prefix in COLLECTIONS and not os.path.exists(path):
         return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], wish)
-    _existing(path)
+    return _sniffed(_existing(path)).load(path, wish)
+
+
+def parted(name: str | Path, format: str | None = None, wish: Wish = ANY) -> Parted:
+    """What `load` would load, to be read some trajectories at a time, or a sentence that says why it cannot be."""
+    path, prefix, source = Path(name), str(name).partition("/")[0], str(name)
+    if format is None and prefix in COLLECTIONS and not os.path.exists(path):
+        collection = import_module(COLLECTIONS[prefix])
+        if not hasattr(collection, "located"):
+            raise DataError(f"{name}: is not kept in a file that can be read in parts; leave out --stream")
+        path = collection.located(source.partition("/")[2])
+    module = _format(format) if format is not None else _sniffed(_existing(path))
+    if not hasattr(module, "parted"):
+        raise DataError(
+            f"{name}: a pickle is one object, which can only be read whole; leave out --stream, or convert it to "
+            "another format first (`ssorl data convert`)"
+        )
+    found = module.parted(_existing(path), wish)
+    return found._replace(meta=replace(found.meta, source=source))
+
+
+def _sniffed(path: Path) -> ModuleType:
+    """The module of the format that a file or folder is in."""
     for known in FORMATS:
         module = _format(known)
         if module.sniff(path):
-            return module.load(path, wish)
+            return module
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(f"{path}: is empty; nothing can be learnt from an empty file")
     raise DataError(f"{path}: is in none of the formats {', '.join(FORMATS)}; convert it to one of them (docs/data.md)")

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import numpy as np
 
-from ssorl.data.check import ANY, Wish, build, dropped_note, head, reading
-from ssorl.data.episodes import Episodes, Meta
+from ssorl.data.check import ANY, Raw, Wish, build, dropped_note, head, reading
+from ssorl.data.episodes import Episodes, Meta, ranges
+from ssorl.data.parts import About, Labelled, Parted, about, spans
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.envs.scores import SCORES
 from ssorl.errors import DataError
 
+KIND = "a D4RL HDF5 file"
 CHUNK = 1 << 16  # rows held twice while they move into place
+CACHE = 1 << 25  # bytes of HDF5's own chunks kept unpacked, so that those across the edge of a part are unpacked once
 LARGEST_RATIO = 1100  # gzip cannot do better; past it a declared shape is a lie
 
 
@@ -34,100 +40,154 @@ def task_of(name: str) -> str | None:
 
 def load(path: Path, wish: Wish = ANY) -> Episodes:
     """Read and check one file. Where an episode's last observation is unknown its last step is dropped."""
+    with reading(str(path), KIND), h5py.File(path, "r") as file:
+        plan = _layout(file, path, wish)
+        raw = _part(plan, 0, len(plan.bounds) - 1)
+        return build(*raw[:5], plan.meta, wish)
+
+
+def parted(path: Path, wish: Wish = ANY) -> Parted:
+    """The same file, to be read some episodes at a time."""
+    with reading(str(path), KIND), h5py.File(path, "r") as file:
+        plan = _layout(file, path, wish)
+        meta, n_steps = plan.meta, int(plan.bounds[-1])
+
+    def read(size: int) -> Iterator[Raw]:
+        with h5py.File(path, "r", rdcc_nbytes=CACHE) as file:
+            plan = _layout(file, path, wish)
+            for first, last in spans(plan.bounds, size):
+                if plan.nxt is not None or plan.bounds[last] - plan.bounds[first] > last - first:
+                    yield _part(plan, first, last)
+
+    return Parted(meta, n_steps, KIND, read)
+
+
+class Layout(NamedTuple):
+    """What lies where in a file."""
+
+    obs: h5py.Dataset
+    nxt: h5py.Dataset | None  # next_observations
+    act: h5py.Dataset | None
+    rew: h5py.Dataset
+    bounds: np.ndarray  # [E+1]: the first row of each episode, then the row past the last
+    ended: np.ndarray  # [E] bool: which terminated
+    meta: Meta
+
+
+def _layout(file: h5py.File, path: Path, wish: Wish) -> Layout:
+    """Where episodes begin and end, after the datasets are found to agree; only the flags are read."""
     src, task = str(path), task_of(path.stem)
-    with reading(src, "a D4RL HDF5 file"), h5py.File(path, "r") as file:
-        names = set(file)  # the links themselves: `in file` would follow them, out of the file if they lead there
-        lacking = [k for k in ("observations", "rewards") if k not in names]
-        if lacking:
-            raise DataError(
-                f"{src}: has no dataset named {' nor '.join(lacking)}; a D4RL file has observations, actions, "
-                "rewards, terminals"
-            )
-        obs, rew = _dataset(file, "observations", src), _dataset(file, "rewards", src)[:].reshape(-1)
-        n = len(obs)
-        terminals = _flags(file, "terminals", n, src) if "terminals" in names else None
-        timeouts = _flags(file, "timeouts", n, src) if "timeouts" in names else None
-        act = _dataset(file, "actions", src)[:] if wish.actions and "actions" in names else None
-        for name, array in (("rewards", rew), ("actions", act)):
-            if array is not None and len(array) != n:
-                raise DataError(f"{src}: {len(array)} {name} but {n} observations; the arrays must be equally long")
-        if n == 0:
-            raise DataError(f"{src}: holds no steps; nothing can be learnt from an empty file")
-        if obs.ndim != 2:
-            raise DataError(f"{src}: observations have shape {obs.shape}; flatten each one to a vector")
-        nxt = _dataset(file, "next_observations", src) if "next_observations" in names else None
-        if nxt is not None and nxt.shape != obs.shape:
-            raise DataError(
-                f"{src}: next_observations has shape {nxt.shape}, observations {obs.shape}; they must agree"
-            )
-        meta = _meta(file, src, task, 0 if act is None or act.ndim != 2 else act.shape[1])
-        if terminals is None:
-            terminals = np.zeros(n, bool)
-        if timeouts is None:
-            horizon = SCORES[task].horizon if task else 1000
-            timeouts = _cut_at_horizon(terminals, horizon)
-            meta = meta.noting(f"the file marks no timeouts: episodes were cut at the horizon of {horizon} steps")
-        ends = np.flatnonzero(terminals | timeouts) + 1
-        bounds = np.unique(np.concatenate([[0], ends, [n]]))
-        # The rows after the last ending are a cut-off episode; one row alone is not even that.
-        if bounds[-1] - bounds[-2] < 2 and len(bounds) > 2 and not (terminals | timeouts)[-1]:
-            bounds = bounds[:-1]
-            meta = meta.noting("a single row at the end of the file, after the last episode, was left out")
-        lengths = np.diff(bounds)
-        n = int(bounds[-1])
-        if nxt is not None:
-            rows = np.repeat(
-                np.arange(len(lengths)), lengths
-            )  # one array, changed in place: it is as large as an action
-            rows += np.arange(n)
-            flat = np.empty((n + len(lengths), obs.shape[1]), np.float32)
-            _scatter(obs, rows, flat)
-            last = bounds[1:] - 1
-            rows[:] = -1
-            rows[last] = last + np.arange(1, len(lengths) + 1)
-            _scatter(nxt, rows, flat)
-            del rows
-            return build(flat, None if act is None else act[:n], rew[:n], terminals[:n], lengths, meta, wish)
-        # Without the state after it, the last row of an episode gives its observation to the step before.
-        keep = np.ones(n, bool)
-        keep[bounds[1:] - 1] = False
-        flat = np.empty((n, obs.shape[1]), np.float32)
-        _scatter(obs, np.arange(n), flat)
-        if not keep.any():
+    names = set(file)  # the links themselves: `in file` would follow them, out of the file if they lead there
+    lacking = [k for k in ("observations", "rewards") if k not in names]
+    if lacking:
+        raise DataError(
+            f"{src}: has no dataset named {' nor '.join(lacking)}; a D4RL file has observations, actions, "
+            "rewards, terminals"
+        )
+    obs, rew = _dataset(file, "observations", src), _dataset(file, "rewards", src)
+    n = len(obs)
+    terminals = _marked(file, "terminals", n, src) if "terminals" in names else np.array([], np.int64)
+    timeouts = _marked(file, "timeouts", n, src) if "timeouts" in names else None
+    act = _dataset(file, "actions", src) if wish.actions and "actions" in names else None
+    for name, length in (("rewards", rew.size), ("actions", n if act is None else len(act))):
+        if length != n:
+            raise DataError(f"{src}: {length} {name} but {n} observations; the arrays must be equally long")
+    if n == 0:
+        raise DataError(f"{src}: holds no steps; nothing can be learnt from an empty file")
+    if obs.ndim != 2:
+        raise DataError(f"{src}: observations have shape {obs.shape}; flatten each one to a vector")
+    nxt = _dataset(file, "next_observations", src) if "next_observations" in names else None
+    if nxt is not None and nxt.shape != obs.shape:
+        raise DataError(f"{src}: next_observations has shape {nxt.shape}, observations {obs.shape}; they must agree")
+    meta = _meta(file, src, task, 0 if act is None or act.ndim != 2 else act.shape[1])
+    if timeouts is None:
+        horizon = SCORES[task].horizon if task else 1000
+        timeouts = _cut_at_horizon(terminals, n, horizon)
+        meta = meta.noting(f"the file marks no timeouts: episodes were cut at the horizon of {horizon} steps")
+    ends = np.union1d(terminals, timeouts)
+    bounds = np.unique(np.concatenate([[0], ends + 1, [n]]))
+    # The rows after the last ending are a cut-off episode; one row alone is not even that.
+    if bounds[-1] - bounds[-2] < 2 and len(bounds) > 2 and ends[-1] != n - 1:
+        bounds = bounds[:-1]
+        meta = meta.noting("a single row at the end of the file, after the last episode, was left out")
+    if nxt is None:
+        some = np.diff(bounds) > 1
+        if not some.any():
             raise DataError(
                 f"{src}: every episode is one row long, so nothing is left once the last rows are dropped; add "
                 "next_observations"
             )
-        some = lengths > 1
         if not some.all():
             meta = meta.noting(f"{(~some).sum()} episodes of a single row were left out: no state follows it")
-        flat = flat if some.all() else flat[np.repeat(some, lengths)]
-        return build(
-            flat,
-            None if act is None else act[:n][keep],
-            rew[:n][keep],
-            np.zeros(int(keep.sum()), bool),
-            lengths[some] - 1,
-            meta.noting(dropped_note(int(some.sum()))),
-            wish,
-        )
+        meta = meta.noting(dropped_note(int(some.sum())))
+    return Layout(obs, nxt, act, rew, bounds, np.isin(bounds[1:] - 1, terminals), meta)
+
+
+def _part(plan: Layout, first: int, last: int) -> Raw:
+    """The episodes from one number up to another."""
+    bounds = plan.bounds[first : last + 1]
+    a, b = int(bounds[0]), int(bounds[-1])
+    lengths, ends = np.diff(bounds), bounds[1:] - 1 - a
+    act = None if plan.act is None else plan.act[a:b]
+    rew = plan.rew[a:b].reshape(-1) if len(plan.rew) == len(plan.obs) else plan.rew[:].reshape(-1)[a:b]
+    if plan.nxt is not None:
+        rows = np.repeat(np.arange(len(lengths)), lengths)  # one array, changed in place: it is as large as an action
+        rows += np.arange(b - a)
+        flat = np.empty((b - a + len(lengths), plan.obs.shape[1]), np.float32)
+        _scatter(plan.obs, a, rows, flat)
+        rows[:] = -1
+        rows[ends] = ends + np.arange(1, len(lengths) + 1)
+        _scatter(plan.nxt, a, rows, flat)
+        ended = np.zeros(b - a, bool)
+        ended[ends] = plan.ended[first:last]
+        return Raw(flat, act, rew, ended, lengths)
+    # Without the state after it, the last row of an episode gives its observation to the step before.
+    keep = np.ones(b - a, bool)
+    keep[ends] = False
+    flat = np.empty((b - a, plan.obs.shape[1]), np.float32)
+    _scatter(plan.obs, a, np.arange(b - a), flat)
+    some = lengths > 1
+    flat = flat if some.all() else flat[np.repeat(some, lengths)]
+    return Raw(flat, None if act is None else act[keep], rew[keep], np.zeros(keep.sum(), bool), lengths[some] - 1)
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
     """Write D4RL's layout, `next_observations` and `timeouts` included; missing actions are NaN, extras under infos."""
-    with h5py.File(path, "w") as file:
-        options = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
-        file.create_dataset("observations", data=eps.obs[eps.obs_row], **options)
-        file.create_dataset("next_observations", data=eps.obs[eps.obs_row + 1], **options)
-        if eps.n_act:
-            file.create_dataset("actions", data=eps.act, **options)
-        file.create_dataset("rewards", data=eps.rew, **options)
-        file.create_dataset("terminals", data=eps.terminated, **options)
-        file.create_dataset("timeouts", data=eps.truncated, **options)
-        for name, values in extras.items():
-            file.create_dataset(f"infos/{name}", data=values, **options)
+    save_parts(about(eps), iter([(eps, extras)]), path)
+
+
+def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
+    """Write the same from trajectories that come some at a time."""
+    check_room(path, what)
+    with h5py.File(path, "w", rdcc_nbytes=CACHE) as file:
+        at, made = 0, {}
+        for eps, extras in parts:
+            columns = {
+                "observations": eps.obs[eps.obs_row],
+                "next_observations": eps.obs[eps.obs_row + 1],
+                **({"actions": eps.act} if eps.n_act else {}),
+                "rewards": eps.rew,
+                "terminals": eps.terminated,
+                "timeouts": eps.truncated,
+                **{f"infos/{name}": values for name, values in extras.items()},
+            }
+            for name, values in columns.items():
+                if name not in made:
+                    shape = (what.n_steps, *values.shape[1:])
+                    options = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+                    made[name] = file.create_dataset(name, shape, values.dtype, **options)
+                made[name][at : at + len(values)] = values
+            at += eps.n_steps
         # Of fixed length on purpose: see `_meta`.
-        file.attrs["ssorl"] = np.bytes_(json.dumps(asdict(eps.meta)))
+        file.attrs["ssorl"] = np.bytes_(json.dumps(asdict(what.meta)))
+
+
+def check_room(path: Path, what: About) -> None:
+    """Say now that the disk is too small: libhdf5 may crash when one fills up under it, and take the process along."""
+    need = what.n_steps * 4 * (2 * what.n_obs + 2 * what.n_act + 3) + (1 << 20)  # unpacked, with what labelling adds
+    free = shutil.disk_usage(path.parent).free
+    if free < need:
+        raise OSError(errno.ENOSPC, f"{free / 1e9:.1f} GB are free, and it takes up to {need / 1e9:.1f} GB")
 
 
 def _dataset(file: h5py.File, name: str, src: str) -> h5py.Dataset:
@@ -157,21 +217,26 @@ def elsewhere(data: h5py.Dataset) -> str | None:
     return None
 
 
-def _flags(file: h5py.File, name: str, n: int, src: str) -> np.ndarray:
-    flags = _dataset(file, name, src)[:].reshape(-1).astype(bool)
-    if len(flags) != n:
-        raise DataError(f"{src}: {len(flags)} {name} but {n} observations; the arrays must be equally long")
-    return flags
+def _marked(file: h5py.File, name: str, n: int, src: str) -> np.ndarray:
+    """The rows whose flag is set, [n] int64, ascending."""
+    flags = _dataset(file, name, src)
+    if flags.size != n:
+        raise DataError(f"{src}: {flags.size} {name} but {n} observations; the arrays must be equally long")
+    found, at = [np.array([], np.int64)], 0
+    for _, block in _blocks(flags, 0, len(flags)):
+        found.append(np.flatnonzero(block.reshape(-1)) + at)
+        at += block.size
+    return np.concatenate(found)
 
 
-def _blocks(data: h5py.Dataset, n: int) -> Iterator[tuple[int, np.ndarray]]:
+def _blocks(data: h5py.Dataset, first: int, n: int) -> Iterator[tuple[int, np.ndarray]]:
     for a in range(0, n, CHUNK):
-        yield a, data[a : min(a + CHUNK, n)]
+        yield a, data[first + a : first + min(a + CHUNK, n)]
 
 
-def _scatter(data: h5py.Dataset, rows: np.ndarray, out: np.ndarray) -> None:
-    """out[rows[i]] = data[i], block by block; rows of -1 are passed over."""
-    for a, block in _blocks(data, len(rows)):
+def _scatter(data: h5py.Dataset, first: int, rows: np.ndarray, out: np.ndarray) -> None:
+    """out[rows[i]] = data[first + i], block by block; rows of -1 are passed over."""
+    for a, block in _blocks(data, first, len(rows)):
         to = rows[a : a + len(block)]
         kept = to >= 0
         if kept.all():
@@ -180,12 +245,12 @@ def _scatter(data: h5py.Dataset, rows: np.ndarray, out: np.ndarray) -> None:
             out[to[kept]] = block[kept]
 
 
-def _cut_at_horizon(terminals: np.ndarray, horizon: int) -> np.ndarray:
+def _cut_at_horizon(terminals: np.ndarray, n: int, horizon: int) -> np.ndarray:
     """Timeouts every `horizon` steps since the last ending, as D4RL does for files that mark none."""
-    step = np.arange(len(terminals))
-    first = np.concatenate([[0], np.flatnonzero(terminals) + 1])
-    begin = first[np.searchsorted(first, step, side="right") - 1]
-    return (step - begin + 1) % horizon == 0
+    first = np.concatenate([[0], terminals + 1])
+    count = np.diff(np.concatenate([first, [n]])) // horizon
+    number = ranges(np.ones_like(count), count)  # 1, 2, … within each stretch
+    return np.repeat(first, count) + horizon * number - 1
 
 
 def _meta(file: h5py.File, src: str, task: str | None, n_act: int) -> Meta:

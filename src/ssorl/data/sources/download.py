@@ -40,14 +40,19 @@ def load_id(name: str, wish: Wish = ANY) -> Episodes:
     """Read a D4RL dataset by name, downloading it if need be."""
     from ssorl.data.sources import d4rl
 
+    eps = d4rl.load(located(name), wish)
+    return eps.with_meta(source=f"d4rl/{name}")
+
+
+def located(name: str) -> Path:
+    """The file of a D4RL dataset, downloaded if need be."""
     if name not in FILES:
         import difflib
 
         near = difflib.get_close_matches(name, FILES, n=1)
         hint = f"did you mean d4rl/{near[0]}?" if near else "`ssorl data list` shows them"
         raise DataError(f"d4rl/{name}: is not a D4RL dataset ssorl knows; {hint}")
-    eps = d4rl.load(fetch(name), wish)
-    return eps.with_meta(source=f"d4rl/{name}")
+    return fetch(name)
 
 
 def fetch(name: str) -> Path:

@@ -15,11 +15,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from ssorl.data.check import ANY, Trajectory, Wish, ending, join, reading, shown
+from ssorl.data.check import ANY, Raw, Trajectory, Wish, ending, gather, join, reading, shown
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.data.sources.d4rl import elsewhere, hard
+from ssorl.data.parts import About, Labelled, Parted, about
+from ssorl.data.sources.d4rl import check_room, elsewhere, hard
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.errors import DataError
+
+KIND = "a Minari dataset"
 
 
 def sniff(path: Path) -> bool:
@@ -34,25 +37,58 @@ def load(path: Path, wish: Wish = ANY) -> Episodes:
 
 def load_id(name: str, wish: Wish = ANY) -> Episodes:
     """Read the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
+    return _load(located(name), f"minari/{name}", wish)
+
+
+def located(name: str) -> Path:
+    """The folder of the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
     folder = _root() / name
     if _data_folder(folder) is None:
         with _quiet():
             _download(name)
-    return _load(folder, f"minari/{name}", wish)
+    return folder
 
 
 def _load(path: Path, src: str, wish: Wish) -> Episodes:
-    with _quiet(), reading(src, "a Minari dataset"):
-        import minari
+    with _quiet(), reading(src, KIND), _without_infos():
+        dataset = _open(path, src)
+        # Minari hands out one episode at a time, so here alone a loop over trajectories is what its format asks for.
+        return join((_trajectory(ep, src) for ep in dataset.iterate_episodes()), _meta(dataset, src), wish)
 
-        folder = _data_folder(path)
-        if folder is None:
-            raise DataError(
-                f"{src}: is not a Minari dataset; such a folder has data/metadata.json: choose another --format"
-            )
-        _guard(folder, src)
-        with _without_infos():
-            return _episodes(minari.MinariDataset(folder), src, wish)
+
+def parted(path: Path, wish: Wish = ANY) -> Parted:
+    """The dataset in a folder, to be read some episodes at a time."""
+    src = str(path)
+    with _quiet(), reading(src, KIND):
+        dataset = _open(path, src)
+        meta, n_steps = _meta(dataset, src), int(dataset.total_steps)
+
+    def read(size: int) -> Iterator[Raw]:
+        episodes, first, some, steps = dataset.iterate_episodes(), 0, [], 0
+        while True:
+            with _quiet(), _without_infos():  # not held while the caller works on a part
+                one = next(episodes, None)
+            if one is None or (some and steps + np.size(one.rewards) > size):
+                yield gather(some, meta, replace(wish, first=first))
+                first, some, steps = first + len(some), [], 0
+            if one is None:
+                return
+            some.append(_trajectory(one, src))
+            steps += np.size(one.rewards)
+
+    return Parted(meta, n_steps, KIND, read)
+
+
+def _open(path: Path, src: str):
+    import minari
+
+    folder = _data_folder(path)
+    if folder is None:
+        raise DataError(
+            f"{src}: is not a Minari dataset; such a folder has data/metadata.json: choose another --format"
+        )
+    _guard(folder, src)
+    return minari.MinariDataset(folder)
 
 
 def _guard(folder: Path, src: str) -> None:
@@ -107,26 +143,42 @@ def _without_infos() -> Iterator[None]:
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
     """Write a Minari dataset folder, the extras as infos. `path` becomes the dataset's root; its id is its name."""
+    save_parts(about(eps), iter([(eps, extras)]), path)
+
+
+def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
+    """Write the same from trajectories that come some at a time."""
+    check_room(path, what)
     with _quiet():
         from gymnasium.spaces import Box
-        from minari.data_collector import EpisodeBuffer
         from minari.dataset.minari_storage import MinariStorage
 
         (path / "data").mkdir(parents=True)
+        meta = what.meta
         storage = MinariStorage.new(
             path / "data",
-            observation_space=Box(-np.inf, np.inf, (eps.n_obs,), np.float32),
-            action_space=Box(eps.meta.low, eps.meta.high, (eps.n_act,), np.float32),
+            observation_space=Box(-np.inf, np.inf, (what.n_obs,), np.float32),
+            action_space=Box(meta.low, meta.high, (what.n_act,), np.float32),
         )
         name = re.sub(r"[^-\w]", "-", path.name)  # an id that Minari can take apart again
         name = name if re.search(r"[^-]-v\d+$", name) else f"{name}-v0"
-        metadata = {"dataset_id": name, "ssorl": json.dumps(asdict(eps.meta)), "minari_version": _version()}
-        if eps.meta.random_return is not None and eps.meta.expert_return is not None:
-            metadata |= {"ref_min_score": eps.meta.random_return, "ref_max_score": eps.meta.expert_return}
+        metadata = {"dataset_id": name, "ssorl": json.dumps(asdict(meta)), "minari_version": _version()}
+        if meta.random_return is not None and meta.expert_return is not None:
+            metadata |= {"ref_min_score": meta.random_return, "ref_max_score": meta.expert_return}
         storage.update_metadata(metadata)
-        storage.update_episodes(
-            EpisodeBuffer(
-                id=e,
+        storage.update_episodes(_buffers(parts))
+
+
+def _buffers(parts: Iterator[Labelled]):
+    """Episodes as Minari takes them, one by one."""
+    from minari.data_collector import EpisodeBuffer
+
+    number = 0
+    for eps, extras in parts:
+        for e in range(eps.n_episodes):
+            one = eps[e]
+            yield EpisodeBuffer(
+                id=number,
                 observations=one.obs,  # type: ignore[arg-type]  Minari takes stacked arrays as well as lists
                 actions=one.act,  # type: ignore[arg-type]
                 rewards=one.rew,  # type: ignore[arg-type]
@@ -134,8 +186,7 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
                 truncations=one.truncated,  # type: ignore[arg-type]
                 infos=_infos(extras, eps.start[e], eps.start[e + 1]),
             )
-            for e, one in ((e, eps[e]) for e in range(eps.n_episodes))
-        )
+            number += 1
 
 
 def _infos(extras: dict[str, np.ndarray], a: int, b: int) -> dict[str, np.ndarray] | None:
@@ -180,28 +231,26 @@ def _data_folder(path: Path) -> Path | None:
     return next((p for p in (path / "data", path) if (p / "metadata.json").is_file()), None)
 
 
-def _episodes(dataset, src: str, wish: Wish) -> Episodes:
+def _meta(dataset, src: str) -> Meta:
     space = dataset.action_space
     if space.__class__.__name__ != "Box" or len(space.shape) != 1:
         raise DataError(f"{src}: has actions of {space}; only vectors of real numbers (Box) are supported")
     own = dataset.storage.metadata.get("ssorl")
     if isinstance(own, str):
-        meta = meta_from_json(own, src)
-    else:
-        stored, spec = dataset.storage.metadata, dataset.spec.env_spec
-        bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
-        meta = Meta(
-            source=src,
-            env=spec.id if spec is not None else None,
-            act_low=tuple(float(x) for x in space.low) if bounded else (),
-            act_high=tuple(float(x) for x in space.high) if bounded else (),
-            act_range="declared" if bounded else "inferred",
-        )
-        scores = [float(stored[k]) for k in ("ref_min_score", "ref_max_score") if stored.get(k) is not None]
-        if len(scores) == 2 and np.isfinite(scores).all() and scores[0] != scores[1]:
-            meta = replace(meta, random_return=scores[0], expert_return=scores[1])
-    # Minari hands out one episode at a time, so here alone a loop over trajectories is what its format asks for.
-    return join((_trajectory(ep, src) for ep in dataset.iterate_episodes()), meta, wish)
+        return meta_from_json(own, src)
+    stored, spec = dataset.storage.metadata, dataset.spec.env_spec
+    bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+    meta = Meta(
+        source=src,
+        env=spec.id if spec is not None else None,
+        act_low=tuple(float(x) for x in space.low) if bounded else (),
+        act_high=tuple(float(x) for x in space.high) if bounded else (),
+        act_range="declared" if bounded else "inferred",
+    )
+    scores = [float(stored[k]) for k in ("ref_min_score", "ref_max_score") if stored.get(k) is not None]
+    if len(scores) == 2 and np.isfinite(scores).all() and scores[0] != scores[1]:
+        meta = replace(meta, random_return=scores[0], expert_return=scores[1])
+    return meta
 
 
 def _trajectory(ep, src: str) -> Trajectory:

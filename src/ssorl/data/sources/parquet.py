@@ -9,16 +9,20 @@ frame only lends its state to the one before, unless the file also has `next.obs
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from ssorl.data.check import ANY, Wish, build, dropped_note, head, reading
+from ssorl.data.check import ANY, Raw, Wish, build, dropped_note, head, reading
 from ssorl.data.episodes import Episodes, Meta
+from ssorl.data.parts import About, Labelled, Parted, about
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.errors import DataError, SsorlError
 
+KIND = "a LeRobot Parquet folder"
 STATE, NEXT = "observation.", "next.observation."
 COLUMNS = ("episode_index", "frame_index", "action", "next.reward", "next.done", "next.truncated")
 LARGEST_RATIO = 100  # frames a byte: each has a state of its own, however well it is compressed
@@ -34,59 +38,108 @@ def sniff(path: Path) -> bool:
 def load(path: Path, wish: Wish = ANY) -> Episodes:
     """Read and check one folder or file."""
     src = str(path)
-    with reading(src, "a LeRobot Parquet folder"):
+    with reading(src, KIND):
         pa, pq = _arrow()
-        files = sorted((path / "data").rglob("*.parquet")) if path.is_dir() else [path]
-        if not files:
-            raise DataError(f"{src}: has no .parquet file under data/; nothing can be learnt from an empty folder")
-        tables = [_read(pq, f) for f in files]
-        columns = tables[0].column_names
-        for file, table in zip(files, tables, strict=True):
-            if table.column_names != columns:
-                raise DataError(f"{file}: has other columns than {files[0]}; all files of a folder must agree")
+        files = _files(path, src)
+        tables = []
+        for file in files:
+            with _opened(pq, file, src) as parquet:
+                wanted = _wanted(parquet)  # read: also what begins with one of these names
+                tables.append(parquet.read(wanted, use_threads=False).select(wanted))
+            _alike(file, tables[-1], files[0], tables[0])
         table = pa.concat_tables(tables, promote_options="permissive")
-        return _episodes(table, path, src, wish)
+        meta = _meta(path, src, table.column_names)
+        raw = _raw(_in_order(table, src), src, wish)
+        if raw.dropped:
+            meta = meta.noting(dropped_note(raw.dropped))
+        return build(*raw[:5], meta, wish)
+
+
+def parted(path: Path, wish: Wish = ANY) -> Parted:
+    """The same, to be read some episodes at a time; they must lie in their order."""
+    src = str(path)
+    with reading(src, KIND):
+        pa, pq = _arrow()
+        files, n_steps, columns = _files(path, src), 0, []
+        for file in files:
+            with _opened(pq, file, src) as parquet:
+                n_steps, columns = n_steps + parquet.metadata.num_rows, columns or _wanted(parquet)
+        meta = _meta(path, src, columns)
+
+    def read(size: int) -> Iterator[Raw]:
+        held = []  # what has come of episodes that may not be whole yet
+        for file in files:
+            with _opened(pq, file, src) as parquet:
+                wanted = _wanted(parquet)
+                for batch in parquet.iter_batches(size, columns=wanted, use_threads=False):
+                    held.append(pa.Table.from_batches([batch]).select(wanted))
+                    _alike(file, held[-1], files[0], held[0])
+                    if sum(len(t) for t in held) <= size:
+                        continue
+                    table = pa.concat_tables(held, promote_options="permissive")
+                    cut = _last_begins(table, src)
+                    if cut:
+                        yield _raw(table.slice(0, cut), src, wish)
+                    held = [table.slice(cut)]
+        table = pa.concat_tables(held, promote_options="permissive")
+        _last_begins(table, src)
+        yield _raw(table, src, wish)
+
+    return Parted(meta, n_steps, KIND, read)
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
     """Write a LeRobot folder: all episodes in one file, the next state beside each state, the extras as columns."""
+    save_parts(about(eps), iter([(eps, extras)]), path)
+
+
+def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
+    """Write the same from trajectories that come some at a time, each time into a file of its own."""
     pa, pq = _arrow()
-    (path / "data" / "chunk-000").mkdir(parents=True)
-    (path / "meta").mkdir()
+    (path / "meta").mkdir(parents=True)
+    features = {
+        "observation.state": {"dtype": "float32", "shape": [what.n_obs]},
+        "next.observation.state": {"dtype": "float32", "shape": [what.n_obs]},
+        "action": {"dtype": "float32", "shape": [what.n_act]},
+    }
+    episode = frame = 0
+    for number, (eps, extras) in enumerate(parts):
+        file = path / "data" / f"chunk-{number // 1000:03d}" / f"file-{number % 1000:03d}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(_columns(pa, eps, extras, episode, frame)), file)
+        features |= {n: {"dtype": str(x.dtype), "shape": list(x.shape[1:]) or [1]} for n, x in extras.items()}
+        episode, frame = episode + eps.n_episodes, frame + eps.n_steps
+    info = {
+        "codebase_version": "v3.0",
+        "total_episodes": what.n_episodes,
+        "total_frames": what.n_steps,
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "features": features,
+        "ssorl": asdict(what.meta),
+    }
+    (path / "meta" / "info.json").write_text(json.dumps(info, indent=1))
+
+
+def _columns(pa, eps: Episodes, extras: dict[str, np.ndarray], episode: int, frame: int) -> dict:
+    """One file's columns; its first episode and frame have these numbers."""
     step = np.arange(eps.n_steps)
-    done = eps.terminated | eps.truncated
     act = (
         pa.FixedSizeListArray.from_arrays(pa.array(eps.act.reshape(-1)), eps.n_act, mask=pa.array(~eps.labelled))
         if eps.n_act
         else None
     )
-    columns = {
+    return {
         "observation.state": _vectors(pa, eps.obs[eps.obs_row]),
         "next.observation.state": _vectors(pa, eps.obs[eps.obs_row + 1]),
         **({"action": act} if act is not None else {}),
-        "episode_index": eps.episode_of_step,
+        "episode_index": eps.episode_of_step + episode,
         "frame_index": step - np.repeat(eps.start[:-1], eps.lengths),
-        "index": step,
+        "index": step + frame,
         "next.reward": eps.rew,
-        "next.done": done,
+        "next.done": eps.terminated | eps.truncated,
         "next.truncated": eps.truncated,
         **{name: _vectors(pa, rows) if rows.ndim == 2 else rows for name, rows in extras.items()},
     }
-    pq.write_table(pa.table(columns), path / "data" / "chunk-000" / "file-000.parquet")
-    info = {
-        "codebase_version": "v3.0",
-        "total_episodes": eps.n_episodes,
-        "total_frames": eps.n_steps,
-        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
-        "features": {
-            "observation.state": {"dtype": "float32", "shape": [eps.n_obs]},
-            "next.observation.state": {"dtype": "float32", "shape": [eps.n_obs]},
-            "action": {"dtype": "float32", "shape": [eps.n_act]},
-            **{name: {"dtype": str(x.dtype), "shape": list(x.shape[1:]) or [1]} for name, x in extras.items()},
-        },
-        "ssorl": asdict(eps.meta),
-    }
-    (path / "meta" / "info.json").write_text(json.dumps(info, indent=1))
 
 
 def _arrow():
@@ -98,34 +151,78 @@ def _arrow():
     return pa, pq
 
 
-def _read(pq, file: Path):
-    """The columns of one file that matter here: images, if any, stay on the disk."""
-    with reading(str(file), "Parquet"), pq.ParquetFile(file) as parquet:
+def _files(path: Path, src: str) -> list[Path]:
+    files = sorted((path / "data").rglob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise DataError(f"{src}: has no .parquet file under data/; nothing can be learnt from an empty folder")
+    return files
+
+
+@contextmanager
+def _opened(pq, file: Path, src: str):
+    """One file, after its number of frames is found to be possible."""
+    with reading(str(file), "Parquet"):
+        parquet = pq.ParquetFile(file)
         n, size = parquet.metadata.num_rows, file.stat().st_size
         if n > LARGEST_RATIO * size:
             raise DataError(f"{file}: claims {n} frames in {size} bytes, which no robot fills; write it again")
-        fields = [parquet.schema_arrow.field(i) for i in range(len(parquet.schema_arrow))]
-        state = [f.name for f in fields if f.name.startswith((STATE, NEXT)) and _is_numeric(f.type)]
-        wanted = [f.name for f in fields if f.name in COLUMNS or f.name in state]
-        return parquet.read(wanted, use_threads=False).select(wanted)  # read: also what begins with one of these names
+    with parquet:
+        yield parquet
+
+
+def _wanted(parquet) -> list[str]:
+    """The columns that matter here: images, if any, stay on the disk."""
+    fields = [parquet.schema_arrow.field(i) for i in range(len(parquet.schema_arrow))]
+    state = [f.name for f in fields if f.name.startswith((STATE, NEXT)) and _is_numeric(f.type)]
+    return [f.name for f in fields if f.name in COLUMNS or f.name in state]
+
+
+def _alike(file: Path, table, first: Path, other) -> None:
+    if table.column_names != other.column_names:
+        raise DataError(f"{file}: has other columns than {first}; all files of a folder must agree")
 
 
 def _vectors(pa, array: np.ndarray):
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
 
 
-def _episodes(table, path: Path, src: str, wish: Wish) -> Episodes:
+def _in_order(table, src: str):
+    """The rows by episode, then by frame."""
+    _check_columns(table, src)
+    episode = _index(table, "episode_index", src)
+    frame = _index(table, "frame_index", src) if "frame_index" in table.column_names else np.arange(len(episode))
+    order = np.lexsort((frame, episode))
+    return table if (order == np.arange(len(order))).all() else table.take(order)
+
+
+def _last_begins(table, src: str) -> int:
+    """The row where the last episode begins, which may go on in what is still to be read."""
+    _check_columns(table, src)
+    episode = _index(table, "episode_index", src)
+    back = np.flatnonzero(np.diff(episode) < 0)
+    if back.size:
+        at = back[0]
+        raise DataError(
+            f"{src}: episode {episode[at + 1]} comes after episode {episode[at]}, so the folder cannot be read in "
+            "parts; sort it, or leave out --stream"
+        )
+    return int(np.searchsorted(episode, episode[-1]))
+
+
+def _check_columns(table, src: str) -> None:
     names = table.column_names
-    states = [n for n in names if n.startswith(STATE)]
-    if not states or "episode_index" not in names:
+    if not any(n.startswith(STATE) for n in names) or "episode_index" not in names:
         raise DataError(f"{src}: has no numeric observation.* column or no episode_index; is it in LeRobot's layout?")
     if table.num_rows == 0:
         raise DataError(f"{src}: holds no frames; nothing can be learnt from an empty file")
+
+
+def _raw(table, src: str, wish: Wish) -> Raw:
+    """Rows that lie in order as trajectories end to end."""
+    names = table.column_names
+    states = [n for n in names if n.startswith(STATE)]
     episode = _index(table, "episode_index", src)
     frame = _index(table, "frame_index", src) if "frame_index" in names else np.arange(len(episode))
-    order = np.lexsort((frame, episode))
-    if not (order == np.arange(len(order))).all():
-        table, episode, frame = table.take(order), episode[order], frame[order]
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
     lengths = np.diff(bounds)
     skipped = np.flatnonzero((np.diff(frame) != 1) & (np.diff(episode) == 0))
@@ -138,12 +235,7 @@ def _episodes(table, path: Path, src: str, wish: Wish) -> Episodes:
     obs = np.concatenate([_column(table, n, src) for n in states], axis=1)
     wanted = wish.actions and "action" in names and _sized(table.column("action"))
     act = _column(table, "action", src, nullable=True) if wanted else None
-    meta = _meta(path, src)
-    if "next.reward" in names:
-        rew = _column(table, "next.reward", src)[:, 0]
-    else:
-        rew = np.zeros(len(episode), np.float32)
-        meta = meta.noting("there is no next.reward column: rewards are 0, so only labelling and cloning make sense")
+    rew = _column(table, "next.reward", src)[:, 0] if "next.reward" in names else np.zeros(len(episode), np.float32)
     ended = _column(table, "next.done", src)[:, 0] > 0 if "next.done" in names else np.zeros(len(episode), bool)
     if "next.truncated" in names:
         ended &= ~(_column(table, "next.truncated", src)[:, 0] > 0)
@@ -159,12 +251,12 @@ def _episodes(table, path: Path, src: str, wish: Wish) -> Episodes:
                 "agree"
             )
         flat[last + np.arange(1, len(lengths) + 1)] = tail
-        return build(flat, act, rew, ended, lengths, meta, wish)
+        return Raw(flat, act, rew, ended, lengths)
     keep = np.ones(len(obs), bool)
     keep[bounds[1:] - 1] = False
     ended[bounds[1:] - 1] = False
-    meta = meta.noting(dropped_note(len(lengths)))
-    return build(obs, None if act is None else act[keep], rew[keep], ended[keep], lengths - 1, meta, wish)
+    act = None if act is None else act[keep]
+    return Raw(obs, act, rew[keep], ended[keep], lengths - 1, dropped=len(lengths))
 
 
 def _is_numeric(kind) -> bool:
@@ -217,10 +309,12 @@ def _column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
     return out
 
 
-def _meta(path: Path, src: str) -> Meta:
-    file = path / "meta" / "info.json"
+def _meta(path: Path, src: str, columns: list[str]) -> Meta:
+    file, meta = path / "meta" / "info.json", Meta(source=src)
     if file.is_file():
         info = json.loads(file.read_text())
         if isinstance(info, dict) and isinstance(info.get("ssorl"), dict):
-            return meta_from_json(json.dumps(info["ssorl"]), src)
-    return Meta(source=src)
+            meta = meta_from_json(json.dumps(info["ssorl"]), src)
+    if "next.reward" in columns:
+        return meta
+    return meta.noting("there is no next.reward column: rewards are 0, so only labelling and cloning make sense")

@@ -1,0 +1,156 @@
+"""Labels for files larger than memory: the model is fitted to the labelled steps, the rest passes by in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ssorl.data.episodes import Episodes, concat
+from ssorl.data.parts import About, Labelled, Stream
+from ssorl.data.stats import standardising
+from ssorl.errors import SsorlError
+from ssorl.idm.fill import nothing_missing, nothing_to_learn, sound
+from ssorl.idm.fit import Shown, fit, scale_of
+from ssorl.idm.inputs import Inputs, quantiles, stride
+from ssorl.idm.label import Labeller, filled_meta, label, labeller
+from ssorl.idm.model import IdmConfig
+from ssorl.idm.report import Tally
+
+LEARN = 2_000_000  # steps of labelled trajectories that are held in memory; of more, trajectories are drawn
+
+Progress = Callable[[str, int, str], None]
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Trajectories that get an action at every step as they pass by."""
+
+    stream: Stream
+    first: int  # the trajectories before this number were there to be learnt from only
+    ready: Labeller
+    tally: Tally
+
+    @property
+    def about(self) -> About:
+        """What comes out, for whoever writes it."""
+        stream, n_act = self.stream, self.stream.n_act or len(self.ready.meta.act_low)
+        n_steps = stream.n_steps - int(stream.start[self.first])
+        meta = filled_meta(self.ready, stream.meta, stream.n_act, n_steps, n_missing(stream, self.first))
+        return About(meta, len(stream) - self.first, n_steps, stream.n_obs, n_act)
+
+    def parts(self, progress: Progress | None = None) -> Iterator[Labelled]:
+        """The trajectories with their actions, and what goes beside these; once."""
+        meta = self.about.meta
+        for part in self.stream.parts():
+            if part.first < self.first:
+                continue
+            # Every step of a part counts, labelled or not: reading and writing it takes its time too.
+            labels = label(self.ready, part.eps)
+            self.tally.add(part.eps, labels, part.truth)
+            if progress:
+                progress("labelling", part.eps.n_steps, "")
+            extras = {"proxy": labels.proxy, "act_std": labels.std, "unseen": labels.unseen}
+            yield replace(part.eps, act=labels.act, meta=meta), extras
+
+    @property
+    def report(self) -> dict:
+        """Once all parts have passed."""
+        return self.tally.report(self.stream.meta)
+
+
+def n_missing(stream: Stream, first: int = 0) -> int:
+    """Steps without an action, from one trajectory on."""
+    return int((stream.lengths - stream.n_labelled)[first:].sum())
+
+
+def filling(
+    stream: Stream, model: IdmConfig | Labeller, seed: int = 0, first: int = 0, progress: Progress | None = None
+) -> Filling:
+    """Make ready to fill every missing action from trajectory `first` on: what `fill` is to data in memory.
+
+    The same model is fitted as there, and gives the same labels, as long as the labelled trajectories have no more
+    than `LEARN` steps.
+    """
+    if seed < 0:
+        raise SsorlError(f"--seed is {seed}; give a whole number from 0 up")
+    if not n_missing(stream, first):
+        raise nothing_missing(stream.meta.source)
+    ready = model if isinstance(model, Labeller) else _fitted(stream, model, seed, progress)
+    return Filling(stream, first, ready, Tally(ready, n_missing(stream, first)))
+
+
+def _fitted(stream: Stream, config: IdmConfig, seed: int, progress: Progress | None) -> Labeller:
+    if not stream.n_labelled.any():
+        raise nothing_to_learn(stream.meta.source)
+
+    def tell(what: str, n: int, note: str = "") -> None:
+        if progress:
+            progress(what, n, note)
+
+    numbers = _drawn(stream, seed)
+    learn, states = _gathered(stream, numbers, config.ranks, lambda n: tell("reading", n))
+    shown = Shown(states, _differences(stream, states, lambda n: tell("reading", n)))
+    idm = fit(
+        learn, config, seed, lambda n, e: tell("fitting", n, f"validation {config.select} {np.mean(e):.4g}"), shown
+    )
+    ready = labeller(sound(idm, stream.meta.source), learn)
+    return replace(ready, idm=replace(idm, validation=numbers[idm.validation]))
+
+
+def _drawn(stream: Stream, seed: int) -> np.ndarray:
+    """The trajectories to learn from: all that have an action, or as many of them as may be held, at least two."""
+    some = np.flatnonzero(stream.n_labelled)
+    if stream.lengths[some].sum() <= LEARN:
+        return some
+    order = np.random.default_rng(seed).permutation(some)
+    return np.sort(order[: max(2, int(np.searchsorted(np.cumsum(stream.lengths[order]), LEARN, side="right")))])
+
+
+def _gathered(
+    stream: Stream, numbers: np.ndarray, ranks: bool, progress: Callable[[int], None]
+) -> tuple[Episodes, Inputs]:
+    """Once through the data: the trajectories with these numbers, and how all states ask to be shown."""
+    kept, sample, moments, row = [], [], Moments(), 0
+    every = stride(stream.n_steps + len(stream))
+    for part in stream.parts():
+        a, b = np.searchsorted(numbers, [part.first, part.first + len(part.eps)])
+        if a < b:
+            kept.append(part.eps.take(numbers[a:b] - part.first))
+        if ranks:
+            sample.append(part.eps.obs[-row % every :: every].copy())  # a view would keep the whole part
+        moments.add(part.eps.obs)
+        row += len(part.eps.obs)
+        progress(part.eps.n_steps)
+    knots = quantiles(np.concatenate(sample)) if ranks else None
+    return concat(kept), Inputs(standardising(moments.mean, moments.std), knots)
+
+
+def _differences(stream: Stream, states: Inputs, progress: Callable[[int], None]) -> np.ndarray:
+    """Once more through the data: how far a state lies from the next, as the inputs show them, [I]."""
+    moments = Moments()
+    for part in stream.parts():
+        rows = states(part.eps.obs)
+        moments.add(rows[part.eps.obs_row + 1] - rows[part.eps.obs_row])
+        progress(part.eps.n_steps)
+    return scale_of(moments.std)
+
+
+class Moments:
+    """Mean and deviation of rows that come in parts (Chan, Golub and LeVeque 1979), in float64."""
+
+    def __init__(self) -> None:
+        self.n, self.mean, self.squares = 0, np.zeros(1), np.zeros(1)
+
+    def add(self, rows: np.ndarray) -> None:
+        """Count some more rows, [N, D]."""
+        mean, n = rows.mean(0, dtype=np.float64), self.n + len(rows)
+        apart = mean - self.mean
+        self.squares = self.squares + rows.var(0, dtype=np.float64) * len(rows) + apart**2 * (self.n * len(rows) / n)
+        self.mean, self.n = self.mean + apart * (len(rows) / n), n
+
+    @property
+    def std(self) -> np.ndarray:
+        """[D]."""
+        return np.sqrt(self.squares / self.n)
