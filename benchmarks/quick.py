@@ -12,7 +12,6 @@ import argparse
 import ast
 import json
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import jax
@@ -97,8 +96,12 @@ def train(args) -> None:
                     kept[f"{look.at}-{i}"] = leaf
 
         scaler = train_many(agent, runs, every=LOOKS[0], callback=look, together=True)[0].scaler
-        about = {"setting": setting, "settings": asdict(agent), "device": jax.devices()[0].device_kind,
-                 "jax": jax.__version__, "commit": args.commit, "dataset": DATA, "quality": QUALITY}  # fmt: skip
+        about = {
+            "setting": setting,
+            "device": jax.devices()[0].device_kind,
+            "jax": jax.__version__,
+            "commit": args.commit,
+        }
         whole = {"mean": scaler.mean, "std": scaler.std, "about": np.array(json.dumps(about)),
                  "names": np.array(json.dumps(names))}  # fmt: skip
         write_npz(args.work / f"setting-{place:02}.npz", kept | whole)

@@ -9,8 +9,13 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from ssorl.result import interval
+
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results" / "demo"
+TUNED = {"td3bc": [0, 1, 2, 3, 4]}  # seeds that settings were chosen by; they have a row of their own
 
 
 def keep(folder: Path) -> None:
@@ -31,17 +36,27 @@ def table() -> str:
         "| agent | seeds | baseline | SS | oracle | SS above baseline in | gap closed | label MSE |",
         "|---" * 8 + "|",
     ]
+    rows: dict[str, list[dict]] = {}
     for path in sorted(KEPT.glob("*.json")):
         told = json.loads(path.read_text())
-        scores, means = told["scores"], {}
-        for variant, score in scores.items():
-            means[variant] = [sum(seed) / len(seed) for seed in score["returns"]]
-        shown = [f"{s['mean']:.1f} [{s['low']:.1f}, {s['high']:.1f}]" for s in scores.values()]
-        wins = sum(a > b for a, b in zip(means["ss"], means["baseline"], strict=True))
-        closed = f"{100 * told['gap_closed']:.0f} %" if told["gap_closed"] is not None else "there is none"
-        seeds = f"{told['seeds'][0]} to {told['seeds'][-1]}"
-        row = [told["config"]["agent"]["name"], seeds, *shown, f"{wins} of {len(told['seeds'])}", closed]
-        lines.append(f"| {' | '.join(row)} | {told['idm']['mse']:.4f} |")
+        name = told["config"]["agent"]["name"]
+        rows.setdefault(f"{name}, tuned on these" if TUNED.get(name) == told["seeds"] else name, []).append(told)
+    for name, some in sorted(rows.items()):
+        some.sort(key=lambda told: told["seeds"])
+        seeds = [seed for told in some for seed in told["seeds"]]
+        returns = {v: [np.array(x) for told in some for x in told["scores"][v]["returns"]] for v in some[0]["scores"]}
+        shown = {v: interval(x) for v, x in returns.items()}
+        wins = sum(a.mean() > b.mean() for a, b in zip(returns["ss"], returns["baseline"], strict=True))
+        low, ss, top = (shown[v]["mean"] for v in ("baseline", "ss", "oracle"))
+        closed = f"{100 * (ss - low) / (top - low):.0f} %" if top > low else "there is none"
+        mse = np.average([told["idm"]["mse"] for told in some], weights=[len(told["seeds"]) for told in some])
+        which = (
+            f"{seeds[0]} to {seeds[-1]}"
+            if seeds == list(range(seeds[0], seeds[-1] + 1))
+            else ", ".join(map(str, seeds))
+        )
+        cells = [f"{s['mean']:.1f} [{s['low']:.1f}, {s['high']:.1f}]" for s in shown.values()]
+        lines.append(f"| {' | '.join([name, which, *cells, f'{wins} of {len(seeds)}', closed])} | {mse:.4f} |")
     return "\n".join(lines)
 
 
