@@ -42,7 +42,7 @@ class Events:
             path = there[-1] if there else folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
             if there:
                 os.truncate(path, _end(path.read_bytes(), at))
-            self.file = path.open("ab")
+            self.file = path.open("ab", buffering=0)  # so that nothing is left to fail when it is closed
             if not path.stat().st_size:
                 self._record(_double(1, time.time()) + _bytes(3, b"brain.Event:2"))
         except OSError as err:
@@ -56,8 +56,12 @@ class Events:
 
     def _record(self, body: bytes) -> None:
         length = struct.pack("<Q", len(body))
-        self.file.write(length + _checksum(length) + body + _checksum(body))
-        self.file.flush()
+        try:
+            self.file.write(length + _checksum(length) + body + _checksum(body))
+        except OSError as err:
+            raise SsorlError(
+                f"{self.file.name}: cannot be written ({err.strerror}); make room, then run again"
+            ) from err
 
     def close(self) -> None:
         """Close the file."""

@@ -1,0 +1,205 @@
+"""A disk that is full at any write, places that cannot be written, clocks that jump: one sentence, and nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands import STUDY, run_bits
+from conftest import make_episodes
+from systems import TINY, hide
+
+from ssorl.cli import main
+from ssorl.data import load, save
+from ssorl.errors import SsorlError
+from ssorl.events import Events
+from ssorl.idm import IDMS
+from ssorl.runs import run
+
+CHOICES = {"agent": "bc", "fraction": 0.2, "episodes": 2, "settings": {"hidden": (8,), "batch": 16, "updates": 20}}
+FORMATS = {"npz": "set.npz", "d4rl": "set.hdf5", "minari": "set-v0", "lerobot": "set", "pickle": "set.pkl"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_idm():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
+        yield
+
+
+@pytest.fixture(scope="module")
+def eps(pointmass):
+    return pointmass[:40]
+
+
+@pytest.fixture(scope="module")
+def done(eps, tmp_path_factory) -> Path:
+    return run(eps, tmp_path_factory.mktemp("runs") / "one", **CHOICES).folder
+
+
+# A full disk -----------------------------------------------------------------------------------------------
+
+
+def test_a_disk_full_at_any_write_loses_nothing(eps, done, tmp_path, monkeypatch):
+    """Each call finds room for a few files more than the last, until one comes to the end."""
+    real, left, told = os.fsync, 0, []
+
+    def fsync(number: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for room in range(40):
+        left = room
+        try:
+            run(eps, tmp_path / "r", **CHOICES)
+            break
+        except SsorlError as err:
+            told.append(str(err))
+        assert not list((tmp_path / "r").rglob(".tmp-*"))
+    assert len(told) > 5 and all("cannot be written (No space left on device)" in text for text in told)
+    assert all(str(tmp_path / "r") in text for text in told)
+    assert run_bits(tmp_path / "r") == run_bits(done)
+
+
+@pytest.mark.parametrize("format", ["npz", "lerobot", "pickle"])
+def test_a_dataset_that_does_not_fit_leaves_nothing(tmp_path, format):
+    """No file may grow past 3,000 bytes, whichever library writes it."""
+    eps, path, limit = make_episodes([60, 50]), tmp_path / FORMATS[format], resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limit[1]))
+    try:
+        with pytest.raises(SsorlError, match=r"set.*: cannot be written"):
+            save(eps, path, format)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not os.listdir(tmp_path)
+    save(eps, path, format)
+    assert load(path).same(eps)
+
+
+@pytest.mark.parametrize("format", ["d4rl", "minari"])
+def test_hdf5_asks_for_room_before_it_writes(tmp_path, monkeypatch, format):
+    real = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: real._replace(free=1000))
+    with pytest.raises(SsorlError, match=r"set.*: cannot be written \(0\.0 GB are free, and it takes up to 0\.0 GB\)"):
+        save(make_episodes([60, 50]), tmp_path / FORMATS[format], format)
+    assert not os.listdir(tmp_path)
+
+
+# libhdf5 may crash when the disk fills up under it; even then nothing has the name that was asked for.
+SAVES = """
+import resource, sys
+from conftest import make_episodes
+from ssorl.data import save
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+save(make_episodes([60, 50]), sys.argv[1], sys.argv[2], force=True)
+"""
+
+
+@pytest.mark.parametrize("format", ["d4rl", "minari"])
+def test_a_crash_of_hdf5_leaves_what_was_there(tmp_path, format):
+    eps, path = make_episodes([4, 5]), tmp_path / FORMATS[format]
+    save(eps, path, format)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-c", SAVES, str(path), format]
+    ended = subprocess.run(command, env=env, capture_output=True, check=False)
+    assert ended.returncode != 0
+    assert load(path).same(eps)
+
+
+def test_a_full_disk_under_tensorboard_is_a_sentence(tmp_path):
+    events = Events(tmp_path / "tb")
+    events.file.close()
+    events.file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115 (closed below)
+    with pytest.raises(SsorlError, match=r"/dev/full: cannot be written \(No space left on device\)"):
+        events.write(1, {"loss": 1.0})
+    events.close()
+
+
+# Places that cannot be written -----------------------------------------------------------------------------
+
+COMMANDS = {
+    "run": ["run", "DATA", "--agent", "bc", "--fraction", "0.2", "--out", "PLACE"],
+    "study": ["study", "run", "STUDY", "--store", "PLACE"],
+    "study report": ["study", "report", "STUDY", "--store", "PLACE"],
+    "label": ["label", "GAPS", "--steps", "2", "--out", "PLACE/o.npz"],
+    "a model": ["label", "GAPS", "--out", "o.npz", "--steps", "2", "--save-idm", "PLACE/m"],
+    "convert": ["data", "convert", "DATA", "--out", "PLACE/o.hdf5"],
+    "split": ["data", "split", "DATA", "--out", "PLACE/s.json"],
+    "export": ["export", "RUN", "--out", "PLACE/p.onnx"],
+    "behaviour": ["behaviour", "train", "hopper", "--steps", "1000", "--out", "PLACE"],
+}
+
+
+PLACES = [(command, "file/below") for command in COMMANDS]
+PLACES += [(command, "/proc/ssorl") for command in ("run", "study", "convert", "split")]
+
+
+@pytest.mark.parametrize(("command", "place"), PLACES)
+def test_a_place_that_cannot_be_written_is_a_sentence(eps, done, tmp_path, monkeypatch, capsys, command, place):
+    """Not even by root: below a file, and in /proc."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "study.toml").write_text(STUDY.replace("DATA", "data.npz"))
+    save(eps, tmp_path / "data.npz")
+    save(hide(eps, slice(500, None)), tmp_path / "gaps.npz")
+    words = {"DATA": "data.npz", "GAPS": "gaps.npz", "RUN": str(done), "STUDY": "study.toml", "PLACE": place}
+    args = COMMANDS[command]
+    for word, meant in words.items():
+        args = [arg.replace(word, meant) for arg in args]
+    with pytest.raises(SystemExit) as stop:
+        main(args)
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert stop.value.code == 2 and err.startswith("ssorl: ") and place in err and "; " in err, err
+    assert not list(tmp_path.rglob(".tmp-*"))
+
+
+# Clocks ----------------------------------------------------------------------------------------------------
+
+
+class Stop(BaseException):
+    """As final as a kill, but only for this call."""
+
+
+@pytest.mark.parametrize("shift", [-20, 20], ids=["files of long ago", "files of the future"])
+def test_a_clock_that_jumps_changes_nothing(eps, done, tmp_path, monkeypatch, shift):
+    """Stopped half way, the files dated years off, and a clock that goes back and forth: no date decides anything."""
+    jumps = iter(range(10**6))
+    monkeypatch.setattr(time, "time", lambda: 1e9 + 3e8 * (-1) ** next(jumps))
+    real = os.replace
+
+    def stops(a, b) -> None:
+        real(a, b)
+        if Path(b).name == "run-1.npz":
+            raise Stop
+
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(os, "replace", stops)
+        run(eps, tmp_path / "r", **CHOICES)
+    now = time.time_ns() + shift * 365 * 86400 * 10**9
+    for file in (tmp_path / "r").rglob("*"):
+        os.utime(file, ns=(now, now))
+    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "r").rglob("proxies/*")}
+    found = run(eps, tmp_path / "r", **CHOICES)
+    assert run_bits(tmp_path / "r") == run_bits(done)
+    assert kept and {p: p.stat().st_mtime_ns for p in kept} == kept  # what was there was not made again
+    assert all(seconds >= 0 for seconds in found.told["timings"].values())
+
+
+def test_a_lock_is_no_matter_of_dates(eps, done, tmp_path):
+    """A lock file of any age holds nobody off: the system knows whether its process lives."""
+    shutil.copytree(done, folder := tmp_path / "r")
+    for year in (1, 80):
+        os.utime(folder / ".lock", (year * 31_536_000, year * 31_536_000))
+        assert run(eps, folder, **CHOICES).told["complete"]
