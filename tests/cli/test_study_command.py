@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,41 @@ def test_a_run_ends_in_a_page_and_is_not_done_again(study, store, capsys, monkey
     assert "0 of 5 cells to do" in err and "5 of 5 cells are done" in err
     main(["study", "report", str(study), "--store", str(store)])
     assert capsys.readouterr().out == out
+
+
+def test_quiet_and_json(study, store, capsys, monkeypatch):
+    capsys.readouterr()
+    monkeypatch.setattr("ssorl.study.execute.KINDS", {})
+    main(["study", "run", str(study), "--store", str(store), "--quiet"])
+    out, err = capsys.readouterr()
+    assert err == "" and Path(out.strip()).is_file()
+    for verb, told in (("run", {"cells": 5, "done": 5, "failed": {}}), ("report", {})):
+        main(["study", verb, str(study), "--store", str(store), "--json"])
+        assert json.loads(capsys.readouterr().out) == {
+            "study": str(study),
+            "scale": "smoke",
+            "page": out.strip(),
+            **told,
+        }
+    main(["study", "run", str(study), "--store", str(store), "--dry-run", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["cells"] == told["done"] == 5 and told["seconds"] == {"cpu": 0, "gpu": 0}
+
+
+def test_a_report_of_a_part_and_of_a_file_in_yaml(study, store, tmp_path, capsys):
+    told = tomllib.loads(study.read_text())
+    yaml = "name: mine\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in told.items())
+    (tmp_path / "mine.yaml").write_text(yaml)
+    capsys.readouterr()
+    args = ["study", "report", str(tmp_path / "mine.yaml"), "--store", str(store)]
+    main([*args, "--only", "variant=ss", "quality=50", "--seeds", "1"])
+    path = Path(capsys.readouterr().out.strip())
+    assert path.name == "mine-smoke-variant-ss-quality-50-1-seed.html" and ">1 of 1<" in path.read_text()
+    main([*args, "--seeds", "2"])
+    assert ">5 of 10<" in Path(capsys.readouterr().out.strip()).read_text()
+    with pytest.raises(SystemExit):
+        main([*args, "--only", "variant=sss"])
+    assert "nothing of mine is left" in capsys.readouterr().err
 
 
 def test_progress_is_told(study, tmp_path, capsys):

@@ -158,7 +158,8 @@ def test_files_for_papers_lie_beside_the_page(tmp_path):
     assert len({line.count("|") for line in table}) == 1
 
 
-def test_numbers_can_be_compared(tmp_path):
+def test_numbers_can_be_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr("ssorl.report.study.pictures", lambda *args: [])  # they take seconds
     study = STUDIES["main-medium-expert"]
     fill(tmp_path, study, "smoke")
     chart = charts(study.name, tmp_path, "smoke")[0].charts[0]
@@ -176,7 +177,8 @@ def test_numbers_can_be_compared(tmp_path):
     ]
 
 
-def test_a_part_has_a_page_of_its_own(tmp_path):
+def test_a_part_has_a_page_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("ssorl.report.study.pictures", lambda *args: [])  # they take seconds
     study = STUDIES["main-medium-expert"]
     fill(tmp_path, study)
     path = page(study, "lite", tmp_path, seeds=2, only={"agent": ["dt"], "quality": ["10", "50"]}, name="my study.yaml")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from ssorl.cli.shared import Flat, Format, Input, Json, Preset, Recipe, arg, print_json
+from ssorl.cli.shared import Flat, Format, Input, Json, Preset, Recipe, arg, note, print_json
 from ssorl.errors import SsorlError
 
 
@@ -95,7 +94,7 @@ class Label:
         from ssorl.idm import IDMS
 
         if model in (IDMS["paper"], IDMS["robust"]) and jax.default_backend() == "cpu":
-            print("ssorl: no GPU here, so this may take hours; --preset quick takes a minute", file=sys.stderr)
+            note("ssorl: no GPU here, so this may take hours; --preset quick takes a minute")
 
     def _beside(self) -> list[Path]:
         """What is written besides the trajectories."""

@@ -8,7 +8,6 @@ heard at all. Hence a thread that hears every signal at once, and a hook that te
 
 from __future__ import annotations
 
-import _thread
 import os
 import select
 import signal
@@ -20,7 +19,8 @@ from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-DROPPED = 0  # written where signals write their numbers: an exception was dropped, so raise it again
+DROPPED = 0  # written where signals write their numbers, to wake who reads them
+KNOCK = 0.05  # seconds between two tries to be heard
 PATIENCE = 1.0  # seconds after which a user is told why nothing happens
 TWICE = 0.5  # seconds between two presses; `timeout` and the like send one signal twice
 
@@ -52,7 +52,8 @@ def stoppable(say: Callable[[str], None]) -> Iterator[Stop]:
 
     def interrupt(number: int, frame: Any) -> None:
         stop.number = stop.number or number
-        if not stop.raised:  # a second time would hit those who clean up
+        inside = frame is not None and frame.f_code is dropped.__code__  # from there too it would be dropped
+        if not stop.raised and not inside:  # a second time would hit those who clean up
             stop.raised = True
             raise KeyboardInterrupt
 
@@ -72,34 +73,36 @@ def stoppable(say: Callable[[str], None]) -> Iterator[Stop]:
         yield stop
     finally:
         signal.set_wakeup_fd(was_fd)
+        os.close(tell)  # by which the listener ends
+        listener.join()
+        os.close(hear)
         sys.unraisablehook = was_hook
         for number, handler in was.items():
             signal.signal(number, handler)
-        os.close(tell)  # the listener's last word
-        listener.join()
-        os.close(hear)
 
 
 def _listen(hear: int, stop: Stop, say: Callable[[str], None]) -> None:
-    """Read the numbers of signals until the pipe is closed."""
-    first, again, told = 0.0, 0, False
+    """Read the numbers of signals until the pipe is closed, and see to it that the main thread hears the first."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they are to wake the main thread
+    first, knocked, owed, told = 0.0, 0.0, False, False
     while True:
-        if not select.select([hear], [], [], PATIENCE if first and not told else None)[0]:
+        restless = bool(first) and not (stop.raised and told)
+        heard = os.read(hear, 1) if select.select([hear], [], [], KNOCK if restless else None)[0] else None
+        now = time.monotonic()
+        if heard == b"":
+            return
+        if heard and heard[0] in SIGNALS:
+            if owed:
+                owed = False  # our own knocking
+            elif first and now - first > TWICE:
+                say("stopped at once")
+                os._exit(stop.code)
+            else:
+                first, stop.number = first or now, stop.number or heard[0]
+        if first and not told and now - first > PATIENCE:
             say("stops when this step ends; once more stops at once")
             told = True
-            continue
-        heard = os.read(hear, 1)
-        if not heard:
-            return
-        number = heard[0]
-        if number == DROPPED:
-            again += 1  # what is raised anew is heard here too
-            time.sleep(0.01)  # out of the collector
-            _thread.interrupt_main(signal.Signals(stop.number or signal.SIGINT))
-        elif number in SIGNALS and again:
-            again -= 1
-        elif number in SIGNALS and not first:
-            first, stop.number = time.monotonic(), number
-        elif number in SIGNALS and time.monotonic() - first > TWICE:
-            say("stopped at once")
-            os._exit(stop.code)
+        if first and not stop.raised and not owed and now - max(first, knocked) > KNOCK:
+            # It was dropped, or came just before a wait that it was to break off.
+            knocked, owed = now, True
+            signal.pthread_kill(threading.main_thread().ident or 0, stop.number or signal.SIGINT)

@@ -1,0 +1,317 @@
+"""How the command line behaves: mistyped words, tracebacks, silence, streams that are closed, colours, signals, Tab."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ssorl.cli import Cli, main, shared
+from ssorl.cli.completion import SCRIPTS, candidates
+from ssorl.cli.stop import stoppable
+from ssorl.errors import nearest
+from ssorl.report.progress import QUIET, Progress
+
+SSORL = Path(sys.executable).with_name("ssorl")
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def ends(capsys, *args: str) -> tuple[int, str]:
+    """What a command that goes wrong ends with, and what it says."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main(args)
+    return end.value.code, capsys.readouterr().err
+
+
+def shell(command: str, **env: str) -> subprocess.CompletedProcess:
+    told = {**os.environ, "PATH": f"{SSORL.parent}:{os.environ['PATH']}", **env}
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=told, timeout=60)
+
+
+# Mistyped words --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "name a command: run, study, "),
+        ("data", "name a command: list, show, convert, split; "),
+        ("dta list", "there is no command 'dta'; did you mean data?"),
+        ("data lst", "there is no command 'lst'; did you mean list?"),
+        ("study rn x", "there is no command 'rn'; did you mean run?"),
+        ("zzz", "there is no command 'zzz'; there are run, study, data, "),
+        ("run --agnt dt", "there is no option --agnt; did you mean --agent?"),
+        ("run --labeled x", "there is no option --labeled; did you mean --labelled?"),
+        ("run --qqq", "there is no option --qqq; see --help"),
+        ("run --preset quik", "--preset is 'quik'; did you mean quick?"),
+        ("run --preset=quik", "--preset is 'quik'; did you mean quick?"),
+        ("run --variants ss orcle", "--variants is 'orcle'; did you mean oracle?"),
+        ("study show maze2d --scale lit", "--scale is 'lit'; did you mean lite?"),
+        ("study show maze2", "did you mean maze2d?"),
+        ("study show maze2d --only agnt=dt", "did you mean agent?"),
+        ("completion bsh", "shell is 'bsh'; did you mean bash?"),
+        ("data show hopper-medium-exprt", "did you mean sim/hopper-medium-expert?"),
+        ("data show sim/hoper-medium", "did you mean sim/hopper-medium?"),
+        ("data show builtin/pointmass --setup copled", "--setup is 'copled'; did you mean coupled?"),
+        ("run builtin/pointmass --agent tdbc", "no agent is called 'tdbc'; did you mean td3bc?"),
+        ("run builtin/pointmass --idm robst", "did you mean robust?"),
+        ("run builtin/pointmass --set alhpa=1", "td3bc has no setting 'alhpa'; did you mean alpha?"),
+    ],
+)
+def test_a_mistyped_word_gets_one_sentence(capsys, line, words):
+    code, err = ends(capsys, *line.split())
+    assert code == 2 and words in err and err.startswith("ssorl: ") and err.count("\n") == 1
+
+
+def test_what_is_right_is_not_refused(capsys):
+    for line in ("data list --json", "data list --no-json", "--quiet data list --json", "data list --json --debug"):
+        main(line.split())
+        assert capsys.readouterr().out
+    main(["data", "show", "builtin/pointmass", "--min_length", "5", "--json"])  # tyro takes both spellings
+    assert json.loads(capsys.readouterr().out)["trajectories"]
+    assert nearest("Hoper", ["hopper", "x"]) == "did you mean hopper?" and nearest("q", ["a", "b"]) == "there are a, b"
+
+
+# What goes wrong -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("err", "words"),
+    [
+        (KeyError("x"), "ssorl: this should not have happened: KeyError 'x'; --debug shows where\n"),
+        (
+            OSError(28, "No space left on device", "a.npz"),
+            "ssorl: a.npz: No space left on device; --debug shows where\n",
+        ),
+    ],
+)
+def test_no_traceback_unless_it_is_asked_for(capsys, monkeypatch, err, words):
+    def broken() -> list:
+        raise err
+
+    monkeypatch.setattr("ssorl.data.catalogue.catalogue", broken)
+    assert ends(capsys, "data", "list") == (1, words)
+    code, told = ends(capsys, "data", "list", "--debug")
+    assert code == 1 and "Traceback" in told and "in broken" in told and "--debug" not in told
+    code, told = ends(capsys, "--debug", "data", "show", "none.npz")
+    assert code == 2 and "Traceback" in told and told.splitlines()[-1].startswith("ssorl: none.npz: ")
+
+
+def test_the_documented_endings_are_these():
+    text = (DOCS / "command-line.md").read_text()
+    assert re.findall(r"^\| (\d+) \|", text, re.M) == ["0", "1", "2", "130", "143"]
+    assert shell("ssorl study list --json").returncode == 0 and shell("ssorl study lst").returncode == 2
+
+
+# Streams ---------------------------------------------------------------------------------------------------
+
+
+def test_silence(capsys, monkeypatch):
+    token = QUIET.set(True)
+    try:
+        with Progress({"a": (2, "steps")}) as bar:
+            bar("a", 2)
+            bar.say("something")
+        shared.note("something")
+    finally:
+        QUIET.reset(token)
+    assert capsys.readouterr().err == "" and bar.done["a"] == 2
+    with Progress({"a": (2, "steps")}) as bar:
+        bar("a", 2)
+    assert capsys.readouterr().err == "a: 2 of 2 steps\n"
+
+
+def test_streams_that_are_closed_or_full(tmp_path, pointmass):
+    from ssorl.data import load
+
+    for closed in (">&-", "<&- >&- 2>&-"):
+        done = shell(f"ssorl data convert builtin/pointmass {tmp_path}/a.npz --force {closed}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert load(tmp_path / "a.npz").same(pointmass)  # nothing that was printed went into the file
+    assert shell("ssorl data lst 2>&-").returncode == 2
+    for line in ("ssorl --help | true", "ssorl data list | head -1", "ssorl study show main-medium --json | head -1"):
+        assert shell(line).stderr == ""
+    full = shell("ssorl data list > /dev/full")
+    assert full.returncode == 1 and full.stderr == "ssorl: No space left on device; --debug shows where\n"
+
+
+def test_an_alphabet_that_lacks_a_sign_is_no_end():
+    done = shell("ssorl data list", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and "0.733 ? 0.297" in done.stdout
+
+
+def test_no_terminal_no_escapes():
+    done = shell("ssorl --help; ssorl study list; ssorl study show x --scale")
+    assert "\x1b" not in done.stdout + done.stderr and "main-medium-expert" in done.stdout
+
+
+def on_a_terminal(*args: str, **env: str) -> str:
+    ours, theirs = pty.openpty()
+    told = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **env}
+    told = {name: value for name, value in told.items() if name != "NO_COLOR" or name in env}
+    with subprocess.Popen([SSORL, *args], stdin=theirs, stdout=theirs, stderr=theirs, env=told):
+        os.close(theirs)
+        out = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 1 << 16):
+                out += part
+    os.close(ours)
+    return out.decode()
+
+
+def test_colours_only_where_they_are_wanted():
+    colour = re.compile(r"\x1b\[[0-9;]*(3[0-7]|9[0-7])[0-9;]*m")
+    for args in (("--help",), ("study", "show", "x", "--scale")):
+        assert colour.search(on_a_terminal(*args))
+        assert not colour.search(on_a_terminal(*args, NO_COLOR="1"))
+    assert "\x1b" not in on_a_terminal("study", "list", TERM="dumb")
+
+
+# Signals ---------------------------------------------------------------------------------------------------
+
+BEGIN = "import gc, hashlib, os, signal, sys, time\nfrom ssorl.cli import main\nfrom ssorl.cli.run import Run\n"
+# The collector calls a function of JAX's; Python drops what is raised there, as it is here.
+DROPPED = """
+def callback(phase, info):
+    gc.callbacks.clear()
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(100): pass
+def work(self):
+    gc.callbacks[:] = [callback]
+    gc.collect()
+    assert not gc.callbacks
+    time.sleep(20)
+    print("nobody heard it")
+"""
+WAITING = """
+def work(self):
+    print("begun", flush=True)
+    time.sleep(20)
+"""
+# In C all the time, as a compilation is.
+DEAF = """
+def work(self):
+    print("begun", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
+"""
+
+
+@pytest.fixture
+def start():
+    """Begin a process whose `ssorl run` is some other work; it is ended with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(code: str) -> subprocess.Popen:
+            args = [sys.executable, "-c", f"{BEGIN}{code}\nRun.run = work\nmain()", "run", "some thing.npz"]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            job = stack.enter_context(subprocess.Popen(args, text=True, **pipes))
+            stack.callback(job.kill)
+            return job
+
+        yield begin
+
+
+GO_ON = "ssorl: stopped; what is done is kept, and the same command goes on from there:\n  ssorl run 'some thing.npz'\n"
+
+
+def test_what_the_collector_drops_is_raised_again(start):
+    job = start(DROPPED)
+    out, err = job.communicate(timeout=15)
+    assert (job.returncode, out, err) == (130, "", GO_ON)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_and_says_how_to_go_on(start, number, code):
+    job = start(WAITING)
+    assert job.stdout.readline() == "begun\n"
+    job.send_signal(number)
+    job.send_signal(number)  # as `timeout` does; it is one wish
+    assert job.communicate(timeout=15)[1] == GO_ON and job.returncode == code
+
+
+def test_the_second_time_it_ends_at_once(start):
+    job = start(DEAF)
+    assert job.stdout.readline() == "begun\n"
+    time.sleep(0.3)
+    job.send_signal(signal.SIGINT)
+    assert job.stderr.readline() == "ssorl: stops when this step ends; once more stops at once\n"
+    job.send_signal(signal.SIGINT)
+    assert job.communicate(timeout=5)[1] == "ssorl: stopped at once\n" and job.returncode == 130
+
+
+def test_a_signal_that_is_ignored_stays_so_and_all_is_as_before():
+    was = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hook = sys.unraisablehook
+    try:
+        with stoppable(print):
+            assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as under nohup
+            assert callable(signal.getsignal(signal.SIGTERM))
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and sys.unraisablehook is hook
+    finally:
+        signal.signal(signal.SIGINT, was)
+
+
+# Tab -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "some"),
+    [
+        ("", ["run", "study", "data", "completion"]),
+        ("st", ["study"]),
+        ("--v", ["--version"]),
+        ("data ", ["list", "show", "convert", "split"]),
+        ("run --pre", ["--preset"]),
+        ("run --preset ", ["quick", "paper"]),
+        ("run --agent d", ["dt", "dt-joint"]),
+        ("run --idm ro", ["robust", "robust-quick"]),
+        ("run --json sim/hopper-medium-e", ["sim/hopper-medium-expert"]),
+        ("run --variants ss o", ["oracle"]),
+        ("study run main-medium-e", ["main-medium-expert"]),
+        ("--quiet study run maze2d --scale l", ["lite"]),
+        ("run --labelled ", []),  # any file
+        ("data show ./ru", []),
+    ],
+)
+def test_words_can_be_completed(line, some):
+    found = candidates(Cli, line.split(" "))
+    assert set(some) <= set(found) if not line else found == some
+
+
+def test_names_are_read_without_importing_what_is_slow():
+    from ssorl.agents import AGENTS
+    from ssorl.idm import IDMS
+
+    assert candidates(Cli, ["run", "--agent", ""]) == list(AGENTS)
+    assert candidates(Cli, ["label", "--idm", ""]) == list(IDMS)
+    code = "import sys; from ssorl.cli import main; main(sys.argv[1:]); assert 'jax' not in sys.modules"
+    args = [sys.executable, "-c", code, "__complete", "run", "--agent", ""]
+    done = subprocess.run(args, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.split() == list(AGENTS)
+
+
+def test_bash_completes(tmp_path):
+    (tmp_path / "c.bash").write_text(shell("ssorl completion bash").stdout)
+    ask = 'source c.bash; COMP_WORDS=(ssorl study run "main-medium-e"); COMP_CWORD=3; _ssorl; echo "${COMPREPLY[*]}"; '
+    ask += f'COMP_WORDS=({SSORL} run ""); COMP_CWORD=2; _ssorl; echo "${{#COMPREPLY[@]}}"; complete -p ssorl'
+    out = shell(f"cd {tmp_path}; {ask}").stdout.splitlines()
+    assert out[0] == "main-medium-expert" and int(out[1]) > 20 and out[2] == "complete -o default -F _ssorl ssorl"
+
+
+@pytest.mark.parametrize("name", ["zsh", "fish"])
+def test_other_shells_take_their_scripts(name, tmp_path):
+    if shutil.which(name) is None:
+        pytest.skip(f"no {name} here")
+    (tmp_path / "script").write_text(SCRIPTS[name])
+    assert subprocess.run([name, "-n", tmp_path / "script"]).returncode == 0
