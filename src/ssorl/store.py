@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,12 +90,19 @@ def _plain_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, size: int) -> 
     with archive.open(info) as file:
         if info.compress_type != zipfile.ZIP_STORED or np.lib.format.read_magic(file) != (1, 0):
             raise ValueError(f"{info.filename} is not stored plainly")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        shape, fortran, dtype = _header(file)
         if dtype.hasobject:
             raise ValueError(f"{info.filename} holds objects")
         if math.prod(shape) * dtype.itemsize > min(info.file_size, size):  # before memory is asked for
             raise ValueError(f"{info.filename} is cut short")
         return np.frombuffer(bytearray(file.read()), dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and type. Python warns of what a damaged one might mean, which is of no use to anybody."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.lib.format.read_array_header_1_0(file)
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -203,7 +211,7 @@ class Sealed:
         with self.archive.open(info) as file:
             if info.compress_type != zipfile.ZIP_STORED or np.lib.format.read_magic(file) != (1, 0):
                 raise ValueError(f"{name} is not stored plainly")
-            found, _, kind = np.lib.format.read_array_header_1_0(file)
+            found, _, kind = _header(file)
             if found != shape or kind != stored:
                 raise ValueError(f"{name} is {kind}{list(found)} where {stored}{list(shape)} is due")
             n_bytes = math.prod(shape) * stored.itemsize

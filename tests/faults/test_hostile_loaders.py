@@ -1,0 +1,120 @@
+"""What ssorl itself writes, forged: only its own error comes out, no program runs, no forged size is granted."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ssorl.behaviour import policy as behaviour
+from ssorl.checkpoint import load_policy_file
+from ssorl.errors import SsorlError
+from ssorl.idm import files
+from ssorl.store import read_npz
+
+COUNT = int(os.environ.get("SSORL_FUZZ", "40"))  # mutations a kind of file; the readers of datasets: test_fuzz.py
+KINDS = 9
+
+
+def test_only_our_own_error_comes_out_of_a_forged_file(tmp_path):
+    """Policies, checkpoints, models, splits, results, stages of a run, collectors; all in one process of its own."""
+    worker, tests = Path(__file__).with_name("loader_fuzz.py"), Path(__file__).parents[1]
+    path = os.pathsep.join(map(str, (tests, tests / "unit", tests / "browser")))
+    command, env = [sys.executable, str(worker), str(COUNT), str(tmp_path)], {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120 + 3 * COUNT, check=False)
+    lines = done.stdout.splitlines()
+    # The worker ends at the first crash or hang, which is then the last line; its number repeats the case.
+    assert done.returncode == 0, f"{lines[-1:]}\n{done.stderr[-3000:]}"
+    bad = [line for line in lines if " BAD " in line]
+    assert not bad, "\n".join(line[-2000:] for line in bad[:5])
+    seen = Counter((line.split()[1], line.split()[3]) for line in lines)
+    refused = {kind: n for (kind, answer), n in seen.items() if answer == "refused"}
+    assert seen.total() == KINDS * COUNT and len(refused) == KINDS and min(refused.values()) > COUNT / 2, seen
+
+
+# Programs and bombs ----------------------------------------------------------------------------------------
+
+
+class Bomb:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder / "pwned"),)
+
+
+LOADERS = {
+    "policy": load_policy_file,
+    "stage": read_npz,
+    "collector": behaviour.load,
+    "model": lambda path: files.load(path.parent),
+}
+
+
+def a_pickle(path: Path) -> None:
+    path.write_bytes(pickle.dumps([Bomb(path.parent)]))
+
+
+def objects(path: Path) -> None:
+    array = np.empty(1, object)
+    array[0] = Bomb(path.parent)
+    np.savez(path, w0=array, about=array, obs=array)
+
+
+def a_zip_bomb(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("w0.npy", "about.json", "params/mean/0/w.npy"):
+            with archive.open(name, "w", force_zip64=True) as file:
+                for _ in range(64):
+                    file.write(bytes(1 << 20))
+
+
+def a_huge_shape(path: Path) -> None:
+    head = {"descr": "<f4", "fortran_order": False, "shape": (10**13,)}
+    with zipfile.ZipFile(path, "w") as archive, archive.open("w0.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, head)
+
+
+@pytest.mark.parametrize("forge", [a_pickle, objects, a_zip_bomb, a_huge_shape])
+@pytest.mark.parametrize("kind", LOADERS)
+def test_programs_and_bombs_are_refused(tmp_path, kind, forge):
+    path = tmp_path / "weights.npz"
+    forge(path)
+    (tmp_path / "idm.json").write_text("{}")
+    began = time.monotonic()
+    with pytest.raises(SsorlError, match=str(tmp_path)):
+        LOADERS[kind](path)
+    assert time.monotonic() - began < 5 and not (tmp_path / "pwned").exists()
+
+
+def test_nothing_that_could_run_code_is_in_the_sources():
+    """No pickle is loaded but by the reader that runs none of its programs; nothing is evaluated."""
+    source = Path(files.__file__).parents[1]
+    for file in source.rglob("*.py"):
+        text = file.read_text()
+        for word in ("pickle.load", "allow_pickle=True", "marshal.", "shelve.", " eval(", " exec(", "yaml.load("):
+            assert word not in text, f"{file}: {word}"
+
+
+# Who listens -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_listens():
+    """Pages are files to be opened; the one who opens ports is Ray, where `ssorl study run --ray` was asked for."""
+    source = Path(files.__file__).parents[1]
+    for file in source.rglob("*.py"):
+        text = file.read_text()
+        for word in (".listen(", "socketserver", "http.server", "HTTPServer", "create_server(", "start_server("):
+            assert word not in text, f"{file}: {word}"
+        # `cluster.py` looks for a port that is free, on this machine alone.
+        assert ".bind((" not in text or "127.0.0.1" in text, file
