@@ -4,7 +4,7 @@
 |---|---|
 | `python` | runs, in order, all of a page in one namespace and one folder |
 | `sh` | every line is a command of ours and runs |
-| `toml`, `json` | is parsed |
+| `toml`, `yaml`, `json` | is parsed |
 | `text` | nothing: output, or a picture of files |
 
 A comment on the line above a block says otherwise. `<!-- not run: REASON -->`: it is only parsed, and every option and
@@ -24,11 +24,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import yaml
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
-KINDS = ("python", "sh", "toml", "json", "text")
+KINDS = ("python", "sh", "toml", "yaml", "json", "text")
 
 
 class Block(NamedTuple):
@@ -96,9 +97,11 @@ def check(block: Block) -> None:
             json.loads(block.text)
         elif block.kind == "toml":
             tomllib.loads(block.text)
+        elif block.kind == "yaml":
+            yaml.safe_load(block.text)
         elif block.kind == "sh":
             _check_shell(block)
-    except (SyntaxError, ValueError) as err:
+    except (SyntaxError, ValueError, yaml.YAMLError) as err:
         raise WrongBlockError(f"{block.where}: {err}") from err
 
 

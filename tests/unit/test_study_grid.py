@@ -67,8 +67,10 @@ def test_the_page_of_documentation_has_the_same_numbers_and_an_example_that_is_o
     assert set(told) == set(STUDIES)
     for name, study in STUDIES.items():
         assert told[name] == [len(study.cells(scale)) for scale in SCALES], name
-    (tmp_path / "mine.toml").write_text(re.findall(r"```toml\n(.*?)```", text, re.S)[0])
-    mine = find(tmp_path / "mine.toml")
+    for kind in ("yaml", "toml"):
+        (tmp_path / f"mine.{kind}").write_text(re.findall(rf"```{kind}\n(.*?)```", text, re.S)[0])
+    mine = find(tmp_path / "mine.yaml")
+    assert text.index("```yaml") < text.index("```toml") and mine == find(tmp_path / "mine.toml")
     assert len(mine.cells("lite")) == 3 * 3 * 3 and len({c.idm_hash for c in mine.cells("lite")}) == 2 * 3 * 3
     named = {w for row in rows if len(row) == 2 for w in re.findall(r"`(\w+)`", row[0])}
     assert set(DEFAULTS) <= named | set(re.findall(r"`(\w+)`", text))
