@@ -1,8 +1,8 @@
 """Loads mutated files that ssorl itself writes, one line of output a case; a process of its own, so that a crash shows.
 
-python loader_fuzz.py COUNT FOLDER [KIND [FIRST]], with tests, tests/unit and tests/browser on PYTHONPATH: case i depends
-on KIND and i alone, so it can be repeated. Half of the cases are given a right checksum afterwards, as one who means
-harm would.
+python loader_fuzz.py COUNT FOLDER [KIND [FIRST]], with tests, tests/unit and tests/browser on PYTHONPATH: case i
+depends on KIND and i alone, so it can be repeated. Half of the cases are given a right checksum afterwards, as one who
+means harm would.
 """
 
 from __future__ import annotations

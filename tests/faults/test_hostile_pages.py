@@ -1,0 +1,47 @@
+"""What files say is text on a page, whatever it says: runs and studies from end to end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from study_samples import fill
+from systems import TINY
+
+from ssorl.idm import IDMS
+from ssorl.report.study import page
+from ssorl.runs import run
+from ssorl.study.grid import Grid, Study
+
+NASTY = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
+
+
+def harmless(html: str) -> None:
+    assert "<script>alert" not in html and "<img src=x" not in html
+    assert "&lt;script&gt;alert(1)" in html
+
+
+def test_a_run_s_page_escapes_what_its_data_says(pointmass, tmp_path, monkeypatch):
+    """The names of the trajectories' source and of their environment; the command is told too."""
+    monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
+    monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 30)
+    eps = pointmass[:40].with_meta(source=NASTY, env=NASTY, notes=(NASTY,))
+    done = run(eps, tmp_path / "r", agent="bc", fraction=0.2, episodes=2, settings=SMALL, command=NASTY)
+    harmless((done.folder / "report.html").read_text())
+    assert done.told["title"] == done.told["command"] == NASTY
+
+
+def test_a_study_s_page_escapes_what_its_files_say(tmp_path):
+    """The name of the data's file, the study's title, the label of an axis, and why a cell failed."""
+    axes = {"idm": {NASTY: {}, "other": {"past": 0}}, "quality": (10, 50)}
+    base = {"dataset": f"{NASTY}.npz", "agent": "td3bc"}
+    study = Study("mine", NASTY, (Grid(base, axes),), figure="by-quality", by="idm", panels=("dataset",))
+    path = page(study, "smoke", fill(tmp_path, study, "smoke"))
+    harmless(path.read_text())
+    assert "<script>alert" not in path.with_suffix(".md").read_text()
+    for result in tmp_path.glob("cells/*/result.json"):
+        result.unlink()
+        result.with_name("error.txt").write_text(f"ValueError: {NASTY}\n")
+    html = page(study, "smoke", tmp_path).read_text()
+    harmless(html)
+    assert "failed: ValueError: &lt;script&gt;" in html
