@@ -135,14 +135,14 @@ def test_silence(capsys, monkeypatch):
 def test_streams_that_are_closed_or_full(tmp_path, pointmass):
     from ssorl.data import load
 
-    for closed in (">&-", "<&- >&- 2>&-"):
-        done = shell(f"ssorl data convert builtin/pointmass {tmp_path}/a.npz --force {closed}")
+    for line in ("ssorl study list >&-", f"ssorl data convert builtin/pointmass {tmp_path}/a.npz <&- >&- 2>&-"):
+        done = shell(line)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        assert load(tmp_path / "a.npz").same(pointmass)  # nothing that was printed went into the file
+    assert load(tmp_path / "a.npz").same(pointmass)  # nothing that was printed went into the file
     assert shell("ssorl data lst 2>&-").returncode == 2
-    for line in ("ssorl --help | true", "ssorl data list | head -1", "ssorl study show main-medium --json | head -1"):
+    for line in ("ssorl --help | true", "ssorl study list | head -1", "ssorl study show main-medium --json | head -1"):
         assert shell(line).stderr == ""
-    full = shell("ssorl data list > /dev/full")
+    full = shell("ssorl study list > /dev/full")
     assert full.returncode == 1 and full.stderr == "ssorl: No space left on device; --debug shows where\n"
 
 

@@ -62,6 +62,8 @@ def main(args: Sequence[str] | None = None) -> None:
             chosen: list[Any] = []
             try:
                 code = _answer([word for word in words if word not in COMMON], chosen)
+                if code and stop.number:  # somebody made an exit of it
+                    raise KeyboardInterrupt
             except BaseException as err:
                 if stop.number or isinstance(err, KeyboardInterrupt):
                     code = _stopped(chosen, words, stop.code)

@@ -67,7 +67,7 @@ def stoppable(say: Callable[[str], None]) -> Iterator[Stop]:
     was = {number: signal.signal(number, interrupt) for number in wanted}
     was_fd, was_hook = signal.set_wakeup_fd(tell, warn_on_full_buffer=False), sys.unraisablehook
     sys.unraisablehook = dropped
-    listener = threading.Thread(target=_listen, args=(hear, stop, say), daemon=True)
+    listener = threading.Thread(target=_listen, args=(hear, stop, say, interrupt), daemon=True)
     listener.start()
     try:
         yield stop
@@ -81,7 +81,7 @@ def stoppable(say: Callable[[str], None]) -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def _listen(hear: int, stop: Stop, say: Callable[[str], None]) -> None:
+def _listen(hear: int, stop: Stop, say: Callable[[str], None], ours: Callable[..., None]) -> None:
     """Read the numbers of signals until the pipe is closed, and see to it that the main thread hears the first."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they are to wake the main thread
     first, knocked, owed, told = 0.0, 0.0, False, False
@@ -104,5 +104,7 @@ def _listen(hear: int, stop: Stop, say: Callable[[str], None]) -> None:
             told = True
         if first and not stop.raised and not owed and now - max(first, knocked) > KNOCK:
             # It was dropped, or came just before a wait that it was to break off.
-            knocked, owed = now, True
-            signal.pthread_kill(threading.main_thread().ident or 0, stop.number or signal.SIGINT)
+            number = signal.Signals(stop.number or signal.SIGINT)
+            if signal.getsignal(number) is ours:  # Ray has a handler for SIGTERM of its own, which needs no second call
+                knocked, owed = now, True
+                signal.pthread_kill(threading.main_thread().ident or 0, number)
