@@ -183,7 +183,7 @@ def _table(
             shown[id(eps.obs)] = Shown(how, diff_std, size)
             parts.append(rows)
             size += len(rows)
-    return jnp.asarray(np.concatenate(parts)), shown
+    return jnp.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts)), shown
 
 
 def scale_of(std: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from ssorl.data.episodes import Episodes, Meta, scale, unscale
 from ssorl.errors import DataError
 from ssorl.idm.calibrate import Calibration, Span, calibrate, outside, span
 from ssorl.idm.fit import Idm
-from ssorl.idm.model import IdmConfig, Windows, forward
+from ssorl.idm.model import IdmConfig, Windows, features, heads, leaner
 from ssorl.nn import Params
 
 BLOCK = {"cpu": 1 << 12}  # steps predicted at a time: bounds memory; a layer's output should stay in a CPU's cache
@@ -183,6 +183,8 @@ def _predictions(
     block = block or BLOCK.get(jax.default_backend(), LARGE_BLOCK)
     size = min(block, max(SMALLEST, 1 << (max(len(steps), 1) - 1).bit_length()))
     params, diff_std = jax.tree.map(jnp.asarray, idm.params), jnp.asarray(idm.diff_std)
+    if idm.config.differences:
+        params = _leaner(idm.config, params, diff_std)
     waiting = None
     for a in range(0, len(steps), size):
         chosen = steps[a : a + size]
@@ -221,8 +223,14 @@ def _gather(idm: Idm, eps: Episodes, steps: np.ndarray, size: int) -> tuple[np.n
 
 
 @partial(jax.jit, static_argnames="config")
+def _leaner(config: IdmConfig, params: Params, diff_std: jax.Array) -> Params:
+    return jax.vmap(lambda p: leaner(config, p, diff_std))(params)
+
+
+@partial(jax.jit, static_argnames="config")
 def _mixture(config: IdmConfig, params: Params, obs: jax.Array, diff_std: jax.Array, where: Windows):
+    x = features(config, obs, diff_std, where, lean=config.differences)
     # One member after another: a block fills the machine, and all at once would leave a CPU's cache.
-    out = jax.lax.map(lambda p: forward(config, p, obs, diff_std, where), params)
+    out = jax.lax.map(lambda p: heads(config, p, x, obs, diff_std, where), params)
     # Within plus between: the mean of squares less the square of the mean would lose a small variance to rounding.
     return out.mean.mean(0), jnp.sqrt(jnp.exp(2 * out.log_std).mean(0) + out.mean.var(0))

@@ -72,8 +72,8 @@ def n_features(config: IdmConfig, n_obs: int) -> int:
     return width * n_obs + (width - 1) * n_obs * config.differences + (width - 2)
 
 
-def features(config: IdmConfig, obs: jax.Array, diff_std: jax.Array, where: Windows) -> jax.Array:
-    """Feature vectors [N, F] from standardised `obs [R, O]`.
+def features(config: IdmConfig, obs: jax.Array, diff_std: jax.Array, where: Windows, lean: bool = False) -> jax.Array:
+    """Feature vectors [N, F] from standardised `obs [R, O]`; `lean` ones, for `leaner` weights, have no state but s_t.
 
     A window that leaves its episode repeats the state at the edge, and a flag for each place but s_t and s_{t+1} says
     whether what stands there is real.
@@ -82,10 +82,29 @@ def features(config: IdmConfig, obs: jax.Array, diff_std: jax.Array, where: Wind
     inside = (at >= where.first[:, None]) & (at <= where.last[:, None])
     states = obs[jnp.clip(at, where.first[:, None], where.last[:, None])]  # [N, W, O]
     flags = jnp.delete(inside, jnp.array([config.past, config.past + 1]), axis=1, assume_unique_indices=True)
-    parts = [states.reshape(len(at), -1), flags.astype(obs.dtype)]
+    parts = [states[:, config.past] if lean else states.reshape(len(at), -1), flags.astype(obs.dtype)]
     if config.differences:
         parts.append((jnp.diff(states, axis=1) / diff_std).reshape(len(at), -1))
     return jnp.concatenate(parts, axis=1)
+
+
+def leaner(config: IdmConfig, params: Params, diff_std: jax.Array) -> Params:
+    """Weights that give for `lean` features what these give for all: a third less work in the first layer.
+
+    Every state of a window is s_t plus or minus differences, so its weights can be added to theirs.
+    """
+    width, n_obs = len(config.offsets), len(diff_std)
+
+    def first(w: jax.Array) -> jax.Array:  # [F, H]
+        cut = [width * n_obs, width * n_obs + width - 2]
+        states, flags, diffs = w[: cut[0]].reshape(width, n_obs, -1), w[cut[0] : cut[1]], w[cut[1] :]
+        before, after = jnp.cumsum(states, 0)[:-1], jnp.cumsum(states[::-1], 0)[::-1][1:]
+        ahead = (jnp.arange(width - 1) >= config.past)[:, None, None]
+        moves = jnp.where(ahead, after, -before) * diff_std[:, None]
+        return jnp.concatenate([states.sum(0), flags, diffs + moves.reshape(diffs.shape)])
+
+    heads = {k: [{**params[k][0], "w": first(params[k][0]["w"])}, *params[k][1:]] for k in ("mean", "std")}
+    return {**params, **heads}
 
 
 def init(config: IdmConfig, n_obs: int, n_act: int, key: jax.Array) -> Params:
@@ -102,7 +121,19 @@ def forward(
     config: IdmConfig, params: Params, obs: jax.Array, diff_std: jax.Array, where: Windows, key: jax.Array | None = None
 ) -> Gaussian:
     """The Gaussians of some steps, [N, A]; dropout acts where a key is given."""
-    x = features(config, obs, diff_std, where)
+    return heads(config, params, features(config, obs, diff_std, where), obs, diff_std, where, key)
+
+
+def heads(
+    config: IdmConfig,
+    params: Params,
+    x: jax.Array,
+    obs: jax.Array,
+    diff_std: jax.Array,
+    where: Windows,
+    key: jax.Array | None = None,
+) -> Gaussian:
+    """The Gaussians that go with features x [N, F]."""
     keys = (None,) * 3 if key is None or not config.dropout else tuple(jax.random.split(key, 3))
     mean = mlp(params["mean"], x, dropout=config.dropout, key=keys[0], half=config.half)
     if config.affine:
