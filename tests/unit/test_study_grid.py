@@ -45,15 +45,16 @@ COUNTS = {
     "wide-subsample": 1 * 3 * MAIN * SEEDS,
     "maze2d": 4 * 1 * MAIN * SEEDS,  # 260
 }
+BEYOND = {"idm-robust": 2 * (MAIN + QUALITIES) * SEEDS}  # 190
 
 
-@pytest.mark.parametrize("name", COUNTS)
-def test_every_study_of_the_paper_has_its_cells(name):
-    assert len(STUDIES[name].cells("paper")) == COUNTS[name]
+@pytest.mark.parametrize("name", COUNTS | BEYOND)
+def test_every_study_has_its_cells(name):
+    assert len(STUDIES[name].cells("paper")) == (COUNTS | BEYOND)[name]
 
 
 def test_there_is_no_other_study():
-    assert set(STUDIES) == {*COUNTS, "claims"}
+    assert set(STUDIES) == {*COUNTS, *BEYOND, "claims"}
     # Every cell that an agent or a model has in any study, less DT-Joint's other weights: 4,130.
     parts = [set(STUDIES[n].cells("paper")) for n in COUNTS if STUDIES[n].figure not in ("density", "table")]
     other = set(STUDIES["dt-joint-lambda"].cells("paper")) - set(STUDIES["dt-joint"].cells("paper"))
@@ -373,3 +374,9 @@ def test_a_name_that_is_none(tmp_path):
         find(tmp_path / "none.toml")
     with pytest.raises(SsorlError, match="there are smoke, lite, paper"):
         STUDIES["maze2d"].points("huge")
+
+
+def test_a_scale_leaves_a_model_the_learning_rate_it_was_made_for():
+    cells = STUDIES["idm-robust"].cells("lite")
+    rates = {dict(c.idm).get("affine", False): dict(c.idm).get("lr") for c in cells if c.idm is not None}
+    assert rates == {False: 3e-4, True: 1e-3}

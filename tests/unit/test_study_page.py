@@ -54,6 +54,7 @@ def test_every_study_has_a_page(tmp_path):
         ("densities", ["density"], [14]),
         ("labelled-returns", ["table"], [1]),
         ("maze2d", ["by-quality"], [4]),
+        ("idm-robust", ["by-quality", "mse", "error"], [2, 2, 1]),
     ],
 )
 def test_the_panels_of_the_paper_are_there(tmp_path, name, keys, panels):
@@ -243,3 +244,16 @@ def test_coordinates_to_be_read():
         *("TD3BC", "q = 50", "3 % labelled", "25 % unlabelled", "λ_s = 0.1", "labelled low"),
         *("with the unlabelled data", "m = 2", "depth = 3"),
     ]
+
+
+def test_scores_against_the_errors_of_labels(tmp_path):
+    fill(tmp_path, STUDIES["idm-robust"], "lite", noise=0.0)
+    _, _, figure = charts("idm-robust", tmp_path)
+    lines = {line.name: line for line in figure.charts[0].lines}
+    assert set(lines) == {"paper", "robust"} and not any(line.joined for line in lines.values())
+    assert all(
+        len(line.x) == 2 * 6 for line in lines.values()
+    )  # datasets x qualities; baseline and oracle have no labels
+    # At q = 100 the samples have an MSE of 0.2 / (1 + 100 / 30), 96 points for SS and 92 for the oracle.
+    assert lines["paper"].x[0] == pytest.approx((0.2 / (1 + 100 / 30)) ** 0.5)
+    assert lines["paper"].y[0] == pytest.approx(96 / 92)

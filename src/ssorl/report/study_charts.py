@@ -72,7 +72,7 @@ def by_quality(study: Study, found: list[Found]) -> Figure:
 
 def mse_by_quality(study: Study, found: list[Found]) -> Figure:
     """Errors of the proxy actions against the quality of the labelled data."""
-    axis = "action MSE"
+    axis, found = "action MSE", [one for one in found if "idm" in one.at]
     charts = [
         _against(study, some, title, axis, lambda one: one.mse, True)
         for title, some in parts.panels(study, found, parts.apart(study, found, "quality"))
@@ -180,6 +180,31 @@ def table(study: Study, found: list[Found]) -> Figure:
     return Figure("table", study.title, text, charts)
 
 
+def score_by_error(study: Study, found: list[Found]) -> Figure:
+    """What SS earns, as a share of the oracle, against the error of its proxies: a point a dataset and quality."""
+    charts = []
+    for title, some in parts.panels(study, found, ("agent",)):
+        lines, rows = [], []
+        for i, v in enumerate(values(select(some, {"variant": "ss"}), study.by)):
+            points = []
+            for place, mine in parts.split(select(some, {"variant": "ss", study.by: v}), ("dataset", "quality")):
+                best = select(some, {"variant": "oracle", "dataset": mine[0].at["dataset"]})
+                error, score, top = _mean([o.mse for o in mine]), *(_mean([o.score for o in x]) for x in (mine, best))
+                if known(error) and known(score) and known(top) and top > 0:
+                    points.append((error**0.5, score / top))
+                    rows.append((place, parts.named(study.by, v), *points[-1]))
+            x, y = zip(*sorted(points), strict=True) if points else ((), ())
+            lines.append(svg.Line(parts.named(study.by, v), x, y, parts.kind(study, v, i), joined=False))
+        head = ("dataset and quality", study.by, "RMS error of the proxies", "score / oracle's")
+        table = Table(f"{study.name}-error-{title}", head, rows)
+        keys = [(line.kind, line.name) for line in lines]
+        charts.append(Chart(title, table, ("RMS error of the proxy actions", "score / oracle's"), lines, legend=keys))
+    text = (
+        "Each point is a dataset with one quality of labels, mean over its seeds; 1 is as good as having every action."
+    )
+    return Figure("error", "Return against the error of the labels", text, charts)
+
+
 DRAWN: dict[str, Callable[[Study, list[Found]], Figure]] = {
     "by-quality": by_quality,
     "gap": gap,
@@ -188,6 +213,7 @@ DRAWN: dict[str, Callable[[Study, list[Found]], Figure]] = {
     "density": density,
     "curves": curves,
     "table": table,
+    "score-by-error": score_by_error,
 }
 
 

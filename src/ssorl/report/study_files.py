@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ MARKS = {"ss": "o", "oracle": "D", "baseline": "s", "c0": "s", "c1": "o", "c2": 
 MARKED = 8  # points up to which an axis has its numbers at them
 ACROSS = 3  # panels in a row
 SIZE = (3.5, 2.7)  # inches of a panel
+WORDS = 52  # characters of a title that fit above one
 
 
 def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> list[Path]:
@@ -53,7 +55,7 @@ def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> li
             sheet.legend(handles, names, fontsize=7, frameon=False, ncols=4, loc="outside lower center")
         for axis in axes.flat[len(charts) :]:
             axis.set_visible(False)
-        sheet.suptitle(f"{_plain(title)}\n{note}", fontsize=9)
+        sheet.suptitle(f"{fill(_plain(title), WORDS * n)}\n{note}", fontsize=9)
         for suffix in (".png", ".pdf"):
             path = stem.with_name(f"{stem.name}-{figure.key}{suffix}")
             with atomic(path) as fresh:
@@ -89,12 +91,12 @@ def _draw(axis: Any, chart: Chart) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     for line in chart.lines:
         colour, x = COLOURS.get(line.kind, "#6b7681"), _array(line.x)
-        few = {"marker": MARKS.get(line.kind, "x"), "markersize": 3.5} if len(x) <= 16 else {}
-        dash = DASHES.get(line.kind, "-")
+        few = {"marker": MARKS.get(line.kind, "x"), "markersize": 3.5} if len(x) <= 16 or not line.joined else {}
+        dash = DASHES.get(line.kind, "-") if line.joined else "none"
         axis.plot(x, _array(line.y), color=colour, linestyle=dash, linewidth=1.4, label=_plain(line.name), **few)
         if line.low is not None and line.high is not None:
             axis.fill_between(x, _array(line.low), _array(line.high), color=colour, alpha=0.15, linewidth=0)
-    at = sorted({v for line in chart.lines for v in line.x if known(v)})
+    at = sorted({v for line in chart.lines for v in line.x if known(v) and line.joined})
     if 0 < len(at) <= MARKED:
         axis.set_xticks(at)
     if chart.bars:

@@ -49,6 +49,7 @@ class Line:
     low: Sequence[Value] | None = None  # the band
     high: Sequence[Value] | None = None
     runs: Sequence[Sequence[Value]] = ()  # thin lines behind it
+    joined: bool = True  # otherwise points alone
 
 
 def tag(name: str, *inside: object, **attributes: object) -> Markup:
@@ -176,8 +177,9 @@ def lines(
         if line.low is not None and line.high is not None:
             marks += [tag("path", d=d, class_="band") for d in _bands(line.x, line.low, line.high, x, y)]
         marks += [tag("path", d=_path(line.x, run, x, y), class_="run") for run in line.runs]
-        marks.append(tag("path", d=_path(line.x, line.y, x, y), class_="line"))
-        if len(line.x) <= 16:
+        if line.joined:
+            marks.append(tag("path", d=_path(line.x, line.y, x, y), class_="line"))
+        if len(line.x) <= 16 or not line.joined:
             marks += [
                 shape(line.kind, x(a), y(b), 4) for a, b in zip(line.x, line.y, strict=True) if known(a) and known(b)
             ]

@@ -48,7 +48,7 @@ DEFAULTS: dict[str, Any] = {
     "looks": None,
     "seeds": None,
 }
-FIGURES = ("by-quality", "gap", "iqm", "mse-by-quality", "density", "table", "curves")
+FIGURES = ("by-quality", "gap", "iqm", "mse-by-quality", "density", "table", "curves", "score-by-error")
 SHOWN = ("dataset", "agent", "variant", *(name for recipe in RECIPES.values() for name in recipe), "idm", "seed")
 
 
@@ -281,7 +281,7 @@ def _idm(want: dict[str, Any], scale: Scale) -> Pairs:
         raise SsorlError(f"idm is {want['idm']!r}; {nearest(want['idm'], IDMS)}")
     short = {name: want[name] for name in IDM_SETTINGS if want[name] is not None}
     _check_settings("an inverse dynamics model", want["idm_settings"], IDMS["paper"])
-    changes = {**scale.idm, **want["idm_settings"], **short}
+    changes = {**scale.idm, **scale.idm_named.get(want["idm"], {}), **want["idm_settings"], **short}
     return _changes(replace(IDMS[want["idm"]], **{k: _plain(v) for k, v in changes.items()}))
 
 

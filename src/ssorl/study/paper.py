@@ -229,6 +229,21 @@ _ALL = [
     ),
 ]
 
+# Beyond the paper: what more accurate labels are worth.
+_ALL += [
+    Study(
+        "idm-robust",
+        "SS with the labels of the paper and with robust ones",
+        (
+            *main(HOPPER_ME, WALKER_ME, agents=("td3bc",)),
+            *ss(HOPPER_ME, WALKER_ME, agents=("td3bc",), idm=("robust",)),
+        ),
+        also=("mse-by-quality", "score-by-error"),
+        by="idm",
+        panels=("dataset",),
+    )
+]
+
 STUDIES: dict[str, Study] = {study.name: study for study in _ALL}
 
 # What the twelve claims are judged by. The gaps are of the same cells as the returns.

@@ -19,7 +19,8 @@ class Scale:
     looks: int  # points of a learning curve
     policy: str = "last"  # the weights that are scored; the paper's are the last, and every cell keeps both
     agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # others have their preset `quick`
-    idm: Mapping[str, Any] = field(default_factory=dict)
+    idm: Mapping[str, Any] = field(default_factory=dict)  # of every inverse dynamics model
+    idm_named: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # and of those with a name
 
 
 _SMALL_DT = {"layers": 1, "heads": 1, "width": 32, "context": 5, "max_time": 1024, "batch": 16, "updates": 100}
@@ -55,7 +56,8 @@ SCALES: dict[str, Scale] = {
             "dt": _LITE_DT,
             "dt-joint": _LITE_DT,
         },
-        idm={"steps": 20_000, "lr": 3e-4},
+        idm={"steps": 20_000},
+        idm_named={"paper": {"lr": 3e-4}},
     ),
     "paper": Scale("paper", "the published settings: five seeds, 200,000 updates", "full", 5, 30, 20),
 }
