@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 # Starts a cluster of its own, which wants the machine for itself.
 ALONE  := tests/unit/test_cluster.py
 
-.PHONY: demo test docs browser lint lock clean
+.PHONY: demo test docs figures browser lint lock clean
 
 demo: $(READY)
 	$(BIN)/ssorl run sim/hopper-medium-expert
@@ -18,6 +18,15 @@ test: $(READY) browser
 	$(BIN)/python -m pytest $(ALONE)
 
 # The site, in site/: open site/index.html, no server is needed. The tests build it too.
+# Every figure and table of the docs that comes from results/, drawn anew; no GPU and no training.
+figures: $(READY)
+	$(BIN)/python scripts/results.py draw
+	$(BIN)/python scripts/agents_page.py
+	$(BIN)/python scripts/run_page.py
+	$(BIN)/python benchmarks/idm_table.py --table --docs full > /dev/null
+	$(BIN)/python benchmarks/idm_table.py --table --docs variants --store results/idm-variants.jsonl > /dev/null
+	$(BIN)/python benchmarks/idm_ablation.py --table > /dev/null
+
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"

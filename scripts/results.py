@@ -74,9 +74,10 @@ def draw() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder)
         some = unpack(store)
-        sections = [
-            text for scale in SCALES for study in STUDIES.values() if (text := section(study, scale, store)) is not None
-        ]
+        sections: list[str] = []
+        for study in STUDIES.values():
+            shown: set[str] = set()  # what is the same at both scales is told once
+            sections += [text for scale in SCALES if (text := section(study, scale, store, shown)) is not None]
         body = [HEAD, made_with(some), *sections, "## Not run yet", NOT_RUN, left(store)]
     PAGE.write_text("\n\n".join(body) + "\n")
     print(f"{PAGE.relative_to(ROOT)}: {len(sections)} studies, {len(some)} cells")
@@ -98,12 +99,13 @@ def made_with(some: list[dict]) -> str:
     return f"{len(some):,} results so far: {told}."
 
 
-def section(study, scale: str, store: Path) -> str | None:
+def section(study, scale: str, store: Path, shown: set[str]) -> str | None:
     """A study's figures and tables, of the agents that were run alone; None: nothing of it was."""
     found = gather(study, scale, store)
     there = [one for one in found if one.result]
-    if not there:
+    if {one.hash for one in there} <= shown:
         return None
+    shown |= {one.hash for one in there}
     agents = values(there, "agent")
     only = {"agent": agents} if 0 < len(agents) < len(values(found, "agent")) and study.figure != "claims" else None
     html = page(study, scale, store, only=only)
