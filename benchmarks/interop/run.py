@@ -45,7 +45,7 @@ def datasets(folder: Path) -> dict:
     plain, gaps = folder / "plain.hdf5", folder / "gaps.hdf5"
     ssorl("data", "convert", DATA, "--out", plain)
     ssorl("data", "convert", DATA, "--out", folder / "plain-v0", "--to", "minari")
-    ssorl("data", "split", DATA, *SPLIT, "--data", gaps)
+    ssorl("data", "split", DATA, *SPLIT, "--data", gaps, "--out", folder / "split.json")
     ssorl("label", gaps, "--out", folder / "labelled.hdf5", *SMALL, "--save-idm", folder / "idm")
     ssorl("label", gaps, "--out", folder / "labelled-v0", "--to", "minari", "--idm", folder / "idm", "--stream")
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -149,6 +153,19 @@ def test_what_cannot_be_read_in_parts_says_so(tmp_path, eps):
 
 def vars_of(eps):
     return {name: getattr(eps, name) for name in ("obs", "act", "rew", "terminated", "start")}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_damaged_files_are_refused_in_parts_as_at_once(tmp_path, format):
+    """In a process of its own, as in test_fuzz.py."""
+    count = int(os.environ.get("SSORL_FUZZ", "300")) // 5
+    command = [sys.executable, str(Path(__file__).with_name("stream_worker.py")), format, str(count), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="backslashreplace", timeout=60 + count)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, f"{lines[-1:]}\n{done.stderr[-3000:]}"
+    assert not [line[:2000] for line in lines if " BAD " in line]
+    answers = [line.split()[3] for line in lines]
+    assert len(answers) == count and {*answers} == {"refused", "loaded"}
 
 
 def test_spans_hold_at_most_so_many_steps_or_one_trajectory():
