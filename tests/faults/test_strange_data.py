@@ -1,0 +1,95 @@
+"""Strange but legal data through the whole pipeline: finite numbers in the right ranges, or one clear sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from systems import TINY, hide
+
+import ssorl
+from ssorl.data import Episodes, Meta
+from ssorl.data.check import build
+from ssorl.errors import SsorlError
+from ssorl.idm import IDMS
+from ssorl.store import read_npz
+
+SETTINGS = {"hidden": (8,), "batch": 16, "updates": 20}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=40, validate_every=20))
+    monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 20)
+
+
+def system(lengths, n_obs: int = 4, n_act: int = 2, low: float = -1.0, high: float = 1.0) -> Episodes:
+    """States that each action pushes a little; the reward is the first action."""
+    rng = np.random.default_rng(0)
+    lengths, middle, half = np.asarray(lengths), (low + high) / 2, (high - low) / 2
+    act = rng.uniform(-1, 1, (int(lengths.sum()), n_act)).astype(np.float32)
+    push = rng.standard_normal((n_act, n_obs)) / n_act
+    obs = []
+    for end in np.cumsum(lengths):
+        own = act[end - lengths[len(obs)] : end] @ push
+        obs.append(np.concatenate([rng.standard_normal((1, n_obs)), 0.1 * np.cumsum(own, 0)]))
+    meta = Meta(source="strange", act_low=(low,) * n_act, act_high=(high,) * n_act, act_range="declared")
+    rows = np.concatenate(obs).astype(np.float32)
+    return build(rows, middle + half * act, act[:, 0].copy(), np.zeros(len(act), bool), lengths, meta)
+
+
+def gaps(eps: Episodes) -> Episodes:
+    """Every third step, and the last trajectories, have no action."""
+    return hide(eps, (np.arange(eps.n_steps) % 3 == 1) | (np.arange(eps.n_steps) > 0.7 * eps.n_steps))
+
+
+PLAIN = [15] * 20
+CASES = {
+    "constant dimensions": lambda: replace(e := system(PLAIN), obs=e.obs * np.array([1, 0, 1, 0], np.float32)),
+    "rewards of 1e6": lambda: replace(e := system(PLAIN), rew=e.rew * np.float32(1e6)),
+    "rewards that never change": lambda: replace(e := system(PLAIN), rew=np.zeros_like(e.rew)),
+    "actions in [0, 5]": lambda: system(PLAIN, low=0.0, high=5.0),
+    "an action that never changes": lambda: replace(e := system(PLAIN), act=e.act * np.array([1, 0], np.float32)),
+    "per-step gaps": lambda: gaps(system(PLAIN)),
+    # Each of these has shapes of its own, to be compiled: so there are three, and each is strange in two ways.
+    "one trajectory, of 100,000 steps": lambda: gaps(system([100_000])),
+    "states of one number, episodes of 2 steps": lambda: system([2] * 150, n_obs=1, n_act=1),
+    "300 states and 40 actions": lambda: system(PLAIN, n_obs=300, n_act=40),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_pipeline_trains_and_says_something_sensible(tmp_path, case):
+    eps = CASES[case]()
+    split: dict = {} if not eps.labelled.all() else {"fraction": 0.3}
+    done = ssorl.run(eps, out=tmp_path / "r", agent="td3bc", settings=SETTINGS, **split)
+    for name, score in done.scores.items():
+        values = np.array(score["returns"])
+        assert np.isfinite([score["mean"], score["low"], score["high"]]).all() and np.isfinite(values).all(), name
+    low, high = eps.meta.low, eps.meta.high
+    proxies = read_npz(tmp_path / "r" / "proxies" / "0.npz")
+    act, std = proxies["act"], proxies["act_std"]
+    assert len(act) and (act >= low).all() and (act <= high).all() and np.isfinite(std).all() and (std >= 0).all()
+    action = ssorl.load_policy(done.folder)(eps.obs[:7])
+    assert action.shape == (7, eps.n_act) and (action >= low).all() and (action <= high).all()
+    assert (done.folder / "report.html").is_file() and done.told["kind"] == "fqe"
+    mse = done.told["idm"]["validation_mse"]
+    assert mse is not None and 0 <= mse < 5  # of actions in [-1, 1]
+
+
+SENTENCES: dict = {
+    "one trajectory": (lambda: system([50]), {}, "0.1 of 1 trajectories is none"),
+    "one trajectory, all of it kept": (lambda: system([50]), {"fraction": 1.0, "quality": 100}, "keeps every action"),
+    "all labelled, nothing to hide": (lambda: system(PLAIN), {"fraction": 1.0, "quality": 100}, "keeps every action"),
+    "no action at all": (lambda: hide(system(PLAIN), slice(None)), {}, "no step has an action"),
+    "one action": (lambda: hide(system(PLAIN), slice(1, None)), {}, "1 steps have an action and at least 2"),
+}
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_what_cannot_be_is_one_sentence(tmp_path, case):
+    make, choices, words = SENTENCES[case]
+    with pytest.raises(SsorlError, match=words) as refused:
+        ssorl.run(make(), out=tmp_path / "r", agent="td3bc", settings=SETTINGS, **choices)
+    assert "\n" not in str(refused.value) and ("; " in str(refused.value) or ", so" in str(refused.value))
