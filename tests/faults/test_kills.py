@@ -49,25 +49,56 @@ def kill_often(ask: Server, folder: Path, command: Callable[[Path], list], bits:
     return len(moments)
 
 
-def test_a_run_killed_at_random_moments_ends_in_the_same_bits(ask, data, tmp_path):
-    def command(home: Path) -> list:
-        return ["run", data, *TINY, "--out", home]
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, data) -> Path:
+    path = tmp_path_factory.mktemp("study") / "mine.toml"
+    path.write_text(STUDY.replace("DATA", str(data)))
+    return path
 
-    assert ask(command(tmp_path / "whole")) == [0], ask.said()
-    want = run_bits(tmp_path / "whole")
-    assert len(want) == 4 and want["told"]["complete"]
-    n = kill_often(ask, tmp_path / "killed", command, run_bits, want)
+
+@pytest.fixture(scope="module")
+def whole_run(ask, data, tmp_path_factory) -> dict:
+    """What an unbroken run comes to."""
+    folder = tmp_path_factory.mktemp("whole") / "r"
+    assert ask(["run", data, *TINY, "--out", folder]) == [0], ask.said()
+    found = run_bits(folder)
+    assert len(found) == 4 and found["told"]["complete"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole_study(ask, study, tmp_path_factory) -> dict:
+    """What an unbroken study comes to."""
+    store = tmp_path_factory.mktemp("whole") / "s"
+    assert ask(["study", "run", study, "--store", store]) == [0], ask.said()
+    found = study_bits(store)
+    assert len(found) == 5 and all(told["score"] is not None for told in found.values())
+    return found
+
+
+def test_a_run_killed_at_random_moments_ends_in_the_same_bits(ask, data, tmp_path, whole_run):
+    command = ["run", data, *TINY, "--out"]
+    n = kill_often(ask, tmp_path / "killed", lambda home: [*command, home], run_bits, whole_run)
     assert n > KILLS / 4, "nearly all kills found the same files"
 
 
-def test_a_study_killed_at_random_moments_ends_in_the_same_bits(ask, data, tmp_path):
-    (tmp_path / "mine.toml").write_text(STUDY.replace("DATA", str(data)))
-
-    def command(home: Path) -> list:
-        return ["study", "run", tmp_path / "mine.toml", "--store", home]
-
-    assert ask(command(tmp_path / "whole")) == [0], ask.said()
-    want = study_bits(tmp_path / "whole")
-    assert len(want) == 5 and all(told["score"] is not None for told in want.values())
-    n = kill_often(ask, tmp_path / "killed", command, study_bits, want)
+def test_a_study_killed_at_random_moments_ends_in_the_same_bits(ask, study, tmp_path, whole_study):
+    command = ["study", "run", study, "--store"]
+    n = kill_often(ask, tmp_path / "killed", lambda home: [*command, home], study_bits, whole_study)
     assert n > KILLS / 4, "nearly all kills found the same files"
+
+
+def test_two_runs_in_one_folder_at_once(ask, data, tmp_path, whole_run):
+    """One works, the other is told so; neither disturbs the other."""
+    command = ["run", data, *TINY, "--out", tmp_path / "r"]
+    assert sorted(ask(command, command)) == [0, 2]
+    said = ask.said(0) + ask.said(1)
+    assert "another process is at work on it; wait for it or choose another --out" in said and "Traceback" not in said
+    assert run_bits(tmp_path / "r") == whole_run
+
+
+def test_two_studies_in_one_store_at_once(ask, study, tmp_path, whole_study):
+    """They share the work and come to the same."""
+    command = ["study", "run", study, "--store", tmp_path / "s"]
+    assert ask(command, command) == [0, 0], ask.said(0) + ask.said(1)
+    assert study_bits(tmp_path / "s") == whole_study
