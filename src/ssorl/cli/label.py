@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import tyro
+
 from ssorl.cli.shared import Flat, Format, Input, Json, Preset, Recipe, arg, note, print_json
 from ssorl.errors import SsorlError
 
@@ -35,7 +37,11 @@ class Label:
     self_train: Annotated[int | None, arg("N", "rounds of self-training, the paper's Algorithm 2 (0)")] = None
     save_idm: Annotated[Path | None, arg("FOLDER", "keep the fitted model, for --idm")] = None
     report: Annotated[Path | None, arg("FILE", "draw the report to a PNG, its numbers to a .json beside it")] = None
-    stream: bool = False  # read and write some trajectories at a time, as is done by itself with a very large file
+    # Without `--no-stream`, which would promise that a file larger than memory is loaded all the same.
+    stream: Annotated[
+        tyro.conf.FlagCreatePairsOff[bool],
+        arg("", "read and write some trajectories at a time, as is done by itself with a very large file"),
+    ] = False
     force: bool = False  # replace what is there
     json: Json = False
 

@@ -23,7 +23,7 @@ from ssorl.errors import DataError
 
 KIND = "a D4RL HDF5 file"
 CHUNK = 1 << 16  # rows held twice while they move into place
-CACHE = 1 << 25  # bytes of HDF5's own chunks kept unpacked, so that those across the edge of a part are unpacked once
+CACHE = 1 << 23  # bytes of a dataset kept unpacked: chunks across the edge of a part are then unpacked once
 LARGEST_RATIO = 1100  # gzip cannot do better; past it a declared shape is a lie
 
 
