@@ -67,6 +67,12 @@ def test_every_page_is_in_it(read):
     assert set(read) == {page.removeprefix("docs/")[:-2] + "html" for page in PAGES if page != "README.md"}
 
 
+def test_no_page_is_in_it_twice(read):
+    """What the navigation leads to; its own page is there by an anchor as well."""
+    found = re.findall(r'<li class="md-nav__item">\s*<a href="([^"#]+)" class="md-nav__link">', read["api/data.html"])
+    assert len(found) == len(read) - 1 and len({*found}) == len(found)
+
+
 def test_no_markdown_is_left_over(read):
     """What GitHub shows as a list or a table and the site's Markdown does not, as it wants an empty line before."""
     for name, text in read.items():
