@@ -1,0 +1,186 @@
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssorl import fused, nn
+from ssorl.errors import SsorlError
+
+CUT = fused.Cut(tile=32, chunk=64)
+INTERPRET = fused.Tune(CUT, CUT, interpret=True)
+ROWS = 75  # not a multiple of the tile
+
+
+def network(n_in: int, hidden: tuple[int, ...], n_out: int, runs: int | None = None, rows: int = ROWS):
+    """Weights, inputs and a cotangent; with a leading axis of runs if asked for."""
+    keys = jax.random.split(jax.random.key(n_out), runs or 1)
+    layers = jax.vmap(lambda k: nn.init_mlp(k, (n_in, *hidden, n_out)))(keys)
+    x, dy = (jax.random.normal(jax.random.key(i), (runs or 1, rows, n)) for i, n in ((1, n_in), (2, n_out)))
+    return jax.tree.map(lambda a: a if runs else a[0], (layers, x, dy))
+
+
+def answers(f, layers, x, dy):
+    """Values and gradients in layers and x."""
+
+    def loss(layers, x):
+        y = f(layers, x)
+        return (y * dy).sum(), y
+
+    return jax.grad(loss, argnums=(0, 1), has_aux=True)(layers, x)
+
+
+def by_numpy(layers, x, dy):
+    """The same in float64, written out."""
+    w, b = ([np.asarray(layer[name], np.float64) for layer in layers] for name in ("w", "b"))
+    hidden = [np.asarray(x, np.float64)]
+    for i in range(len(w) - 1):
+        hidden.append(np.maximum(hidden[-1] @ w[i] + b[i], 0))
+    y, dz, grad = hidden[-1] @ w[-1] + b[-1], np.asarray(dy, np.float64), []
+    for i in reversed(range(len(w))):
+        grad.append({"w": hidden[i].T @ dz, "b": dz.sum(0)})
+        dz = (dz @ w[i].T) * (hidden[i] > 0 if i else 1)
+    return (grad[::-1], dz), y
+
+
+OURS = jax.jit(partial(answers, partial(fused.fused_mlp, tune=INTERPRET)))  # compiled once a shape
+
+
+def clear(layers, x):
+    """The same network with biases that keep every hidden unit away from 0 at every row, on for some and off for some.
+
+    Where rounding opens or shuts a unit, gradients differ by some per cent, which would hide an error of that size.
+    """
+    h, moved = np.asarray(x, np.float64), []
+    for layer in layers[:-1]:
+        z = h @ np.asarray(layer["w"], np.float64)
+        middle = np.sort(z, axis=0)[len(z) // 5 : -(len(z) // 5)]
+        widest = np.diff(middle, axis=0).argmax(0)[None]
+        at = (np.take_along_axis(middle, widest, 0) + np.take_along_axis(middle, widest + 1, 0))[0] / 2
+        moved.append(layer | {"b": jnp.asarray(-at, jnp.float32)})
+        h = np.maximum(z - at, 0)
+    return [*moved, layers[-1]]
+
+
+def off(a, b) -> float:
+    """The root mean square of the difference, relative to b's."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return float(np.sqrt(np.square(a - b).mean() / np.square(b).mean()))
+
+
+@pytest.mark.parametrize(("n_in", "hidden", "n_out"), [(14, (128, 128), 1), (16, (128, 128, 128), 6)])
+def test_values_and_gradients_are_those_of_the_plain_network(n_in, hidden, n_out):
+    layers, x, dy = network(n_in, hidden, n_out)
+    layers = clear(layers, x)
+    ours = OURS(layers, x, dy)
+    plain = jax.jit(partial(answers, partial(nn.mlp, half=True)))(layers, x, dy)
+    exact = by_numpy(layers, x, dy)
+    assert jax.tree.map(jnp.shape, ours) == jax.tree.map(jnp.shape, plain)
+    leaves = zip(*map(jax.tree.leaves, (ours, plain, exact)), strict=True)
+    for mine, theirs, true in leaves:
+        assert off(mine, theirs) < 0.02
+        assert off(mine, true) < 1.1 * off(theirs, true) + 1e-6
+
+
+def test_many_runs_are_one_kernel_with_their_own_weights():
+    layers, x, dy = network(14, (128, 128), 1, runs=3)
+    f = jax.vmap(partial(answers, partial(fused.fused_mlp, tune=INTERPRET)))
+    together = jax.jit(f)(layers, x, dy)
+    for i in range(3):
+        alone = OURS(*jax.tree.map(lambda a, i=i: a[i], (layers, x, dy)))
+        for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(a[i], b, rtol=1e-5, atol=1e-5)
+    assert str(jax.make_jaxpr(f)(layers, x, dy)).count("pallas_call[") == 2  # forward and backward, not one a run
+
+
+def test_only_what_is_asked_for_is_computed():
+    """A fixed network gives the gradient in x alone; a fixed input that in the weights; neither keeps anything."""
+    layers, x, dy = network(14, (128, 128), 1)
+    f = partial(fused.fused_mlp, tune=INTERPRET)
+    tall = f"bf16[{ROWS},128]"  # a hidden layer in memory
+
+    def written(g, *args):
+        return str(jax.make_jaxpr(g)(*args)).count(tall)
+
+    assert written(f, layers, x) == 0
+    of_input = jax.grad(lambda x: (f(layers, x) * dy).sum())
+    of_weights = jax.grad(lambda layers: (f(layers, x) * dy).sum())
+    assert 0 < written(of_input, x) < written(of_weights, layers)
+    (grad, dx), _ = OURS(layers, x, dy)
+    np.testing.assert_allclose(jax.jit(of_input)(x), dx, rtol=1e-5, atol=1e-6)
+    for a, b in zip(jax.tree.leaves(jax.jit(of_weights)(layers)), jax.tree.leaves(grad), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_in_a_scan_with_leading_axes():
+    layers, x, _ = network(14, (128, 128), 1)
+    x = x.reshape(3, 25, 14)
+
+    def step(layers, _):
+        loss, grad = jax.value_and_grad(lambda p: jnp.square(fused.fused_mlp(p, x, INTERPRET) - 1).mean())(layers)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, layers, grad), loss
+
+    _, losses = jax.jit(lambda p: jax.lax.scan(step, p, length=4), donate_argnums=0)(layers)
+    assert np.all(np.diff(losses) < 0)
+
+
+def test_not_a_number_is_not_hidden():
+    layers, x, dy = network(14, (128, 128), 1)
+    _, y = OURS(layers, x.at[3, 0].set(jnp.nan), dy)
+    assert np.isnan(y[:, 0]).tolist() == [i == 3 for i in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "n_in", "n_out", "fits"),
+    [
+        ((256, 256), 14, 1, True),
+        ((128, 128, 128), 63, 16, True),
+        ((128, 256), 14, 1, False),  # unequal
+        ((96, 96), 14, 1, False),  # not a power of two
+        ((512, 512), 14, 1, False),  # too wide for the registers
+        ((256,), 14, 1, False),  # too few layers
+        ((256,) * 4, 14, 1, False),  # too many
+        ((256, 256), 64, 1, False),  # inputs
+        ((256, 256), 14, 17, False),  # outputs
+    ],
+)
+def test_what_does_not_suit_is_left_to_the_plain_network(hidden, n_in, n_out, fits):
+    layers = jax.eval_shape(lambda: nn.init_mlp(jax.random.key(0), (n_in, *hidden, n_out)))
+    x = jax.ShapeDtypeStruct((2048, n_in), jnp.float32)
+    assert fused.suits(layers, x) == fits  # type: ignore[arg-type]
+    assert ("pallas_call" in str(jax.make_jaxpr(partial(fused.fused_mlp, tune=INTERPRET))(layers, x))) == fits
+
+
+def test_the_plain_network_uses_it_only_when_told_to(monkeypatch):
+    layers, x, _ = network(14, (128, 128), 1, rows=1024)
+    key = jax.random.key(0)
+
+    def used(x=x, half=True, **options):
+        return "pallas_call" in str(jax.make_jaxpr(partial(nn.mlp, half=half, **options))(layers, x))
+
+    monkeypatch.delenv("SSORL_FUSED", raising=False)
+    assert not used()
+    monkeypatch.setenv("SSORL_FUSED", "1")
+    assert used() == (jax.default_backend() == "gpu")
+    monkeypatch.setenv("SSORL_FUSED", "interpret")
+    assert used() and used(dropout=0.1) and used(x.reshape(4, 256, 14))
+    assert not used(half=False) and not used(norm=True) and not used(dropout=0.1, key=key) and not used(x[:-1])
+    monkeypatch.setenv("SSORL_FUSED", "yes")
+    with pytest.raises(SsorlError, match="SSORL_FUSED is 'yes'"):
+        used()
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("hidden", [(256, 256), (256, 256, 256)])
+def test_it_lowers_for_a_gpu(hidden):
+    layers, x, dy = jax.eval_shape(lambda: network(14, hidden, 1, runs=2, rows=256))
+    traced = jax.jit(jax.vmap(partial(answers, fused.fused_mlp))).trace(layers, x, dy)
+    try:
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    except RuntimeError as e:
+        if "No supported GPU" not in str(e):
+            raise
+        pytest.skip("this JAX lowers Triton kernels only where there is a GPU")
+    assert text.count("xla.gpu.triton") + text.count("triton_kernel_call") == 2
+    assert "fused_forward_kernel" in text and "fused_backward_kernel" in text
