@@ -23,6 +23,7 @@ def keep(folder: Path) -> None:
     told = json.loads((folder / "result.json").read_text())
     told["split"] = {k: v for k, v in told["split"].items() if not k.endswith("_return")}
     del told["curves"]
+    told.pop("sha256", None)  # of the whole
     told["command"] = re.sub(r" --out \S+", "", told["command"])
     for score in told["scores"].values():
         score["returns"] = [[round(x, 2) for x in seed] for seed in score["returns"]]
