@@ -14,7 +14,7 @@ import numpy as np
 
 from ssorl.data.check import Raw, Wish, build, dropped_note, reading
 from ssorl.data.episodes import Episodes, Meta, action_range, offsets
-from ssorl.data.split import Split, _chosen
+from ssorl.data.split import Split, members_of
 from ssorl.errors import DataError
 
 SIZE = 1 << 18  # steps read together, unless a single trajectory has more: it is never cut
@@ -153,7 +153,7 @@ class Stream:
 
     def split(self, split: Split) -> Stream:
         """What `apply` is to Episodes: the trajectories of the split, the actions that it hides told apart."""
-        chosen, hidden = _chosen(split, self)  # type: ignore[arg-type]  a stream answers all that is asked there
+        chosen, hidden = members_of(split, self)  # type: ignore[arg-type]  a stream answers all that is asked there
         low, high = (np.where(hidden[:, None], np.nan, x[chosen]) for x in (self.low, self.high))
         meta = self.meta
         if meta.act_range != "declared":  # for the reason given in `apply`

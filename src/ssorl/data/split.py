@@ -127,7 +127,7 @@ def wide(eps: Episodes, n_draws: int = 1000, n_bins: int = 40, seed: int = 0) ->
 
 def apply(split: Split, eps: Episodes) -> Episodes:
     """The trajectories of the split, in the dataset's order, NaN over every hidden action."""
-    chosen, hidden = _chosen(split, eps)
+    chosen, hidden = members_of(split, eps)
     if np.array_equal(chosen, np.arange(len(eps))):
         act = eps.act.copy()  # the rest is shared: a split costs one action table
         out = eps
@@ -144,7 +144,7 @@ def apply(split: Split, eps: Episodes) -> Episodes:
 
 def truth(split: Split, eps: Episodes) -> np.ndarray:
     """The true actions of the steps that `apply` hides, NaN elsewhere, [S, A]. For diagnostics, never for training."""
-    chosen, hidden = _chosen(split, eps)
+    chosen, hidden = members_of(split, eps)
     full = eps.take(chosen)
     full.act[~np.repeat(hidden, full.lengths)] = np.nan
     return full.act
@@ -155,7 +155,7 @@ def by_return(eps: Episodes) -> np.ndarray:
     return np.argsort(eps.returns, kind="stable")
 
 
-def _chosen(split: Split, eps: Episodes) -> tuple[np.ndarray, np.ndarray]:
+def members_of(split: Split, eps: Episodes) -> tuple[np.ndarray, np.ndarray]:
     """Trajectory numbers in ascending order, and which of them are hidden."""
     if len(eps) != split.n_episodes or fingerprint(eps) != split.fingerprint:
         raise DataError(
