@@ -1,7 +1,7 @@
 """A perceptron of two or three equal hidden layers as GPU kernels that keep its hidden activations on the chip.
 
-The same function as `nn.mlp(layers, x, half=True)`. There every hidden activation is written to memory and read back,
-and at 256 units that is most of what an update costs. Here a tile of rows goes through all layers at once:
+The same function as `nn.mlp(layers, x, half=True)`, where every hidden activation is written to memory and read back.
+Here a tile of rows goes through all layers at once:
 
 - Forward, hidden layer 1 is made some columns at a time and each chunk is at once multiplied into the sums of layer 2;
   layer 3, if there is one, is made from layer 2 in chunks that are multiplied into the result.
@@ -9,7 +9,8 @@ and at 256 units that is most of what an update costs. Here a tile of rows goes 
 - Only what the gradients of hidden-by-hidden weights need is written, and those are left to ordinary matrix products;
   all other gradients leave the kernel as one sum a tile.
 
-Chunks are there because no 256 by 256 weight, let alone two, fits beside the sums it is multiplied into.
+Chunks are there because whole weights of 256 by 256 would leave no room to fetch one while another is worked on.
+Off unless SSORL_FUSED=1: no GPU has run it yet. From JAX 0.11 on, Pallas warns that it will give up its Triton backend.
 """
 
 import os
@@ -114,16 +115,16 @@ def _ahead(tune: Tune, layers: Any, x: Any) -> tuple[jax.Array, Any]:
     """The forward pass; keeps the second hidden layer, and of what a gradient is wanted."""
     values = jax.tree.map(lambda p: p.value, (layers, x))
     # Static facts travel in the structure: an empty tuple is yes, None is no.
-    wanted = [() if any(p.perturbed for p in jax.tree.leaves(some)) else None for some in (layers, x)]
+    asked = [() if any(p.perturbed for p in jax.tree.leaves(some)) else None for some in (layers, x)]
     out = _forward(tune, *values, keep=True)
-    return out["y"], (*values, out["h2"], wanted)
+    return out["y"], (*values, out["h2"], asked)
 
 
 def _back(tune: Tune, kept: Any, dy: Any) -> tuple[Any, Any]:
     if isinstance(dy, SymbolicZero):
         return None, None
-    layers, x, h2, wanted = kept
-    return _backward(tune, layers, x, h2, dy, *(w is not None for w in wanted))
+    layers, x, h2, asked = kept
+    return _backward(tune, layers, x, h2, dy, *(a is not None for a in asked))
 
 
 _network.defvjp(_ahead, _back, symbolic_zeros=True)
@@ -139,8 +140,8 @@ def _forward(tune: Tune, layers: Layers, x: jax.Array, keep: bool = False) -> di
     outputs = {"y": _by_row(shape, shape.n_out, MOST_OUTPUTS)}
     if keep:
         outputs["h2"] = _by_row(shape, shape.hidden, kind=jnp.bfloat16)
-    tall = {0: shape.wide_in}
-    out = _call(_forward_kernel, shape, [x, *_hidden(shape, layers), *last], tall, outputs, tune.interpret)
+    arrays = [x, *_hidden(shape, layers), *last]
+    out = _call(_forward_kernel, shape, arrays, [shape.wide_in], outputs, tune.interpret)
     return out | {"y": out["y"] + layers[-1]["b"]}
 
 
@@ -165,7 +166,7 @@ def _backward(
         outputs |= {"first": _by_tile(shape, shape.wide_in), "last": _by_tile(shape, shape.wide_dy)}
         outputs |= {name: _by_tile(shape) for name in (("b2", "b3") if shape.three else ("b2",))}
     arrays = [x, cotangent, h2, *_hidden(shape, layers), last]
-    tall = {0: shape.wide_in, 1: shape.wide_dy, 2: shape.hidden}
+    tall = [shape.wide_in, shape.wide_dy, shape.hidden]
     out = _call(_backward_kernel, shape, arrays, tall, outputs, tune.interpret)
     return _gradients(shape, out | {"h2": h2}, dy) if weights else None, out.get("dx")
 
@@ -184,8 +185,7 @@ def _gradients(shape: Shape, out: dict[str, jax.Array], dy: jax.Array) -> Layers
 
 
 def _shape(cut: Cut, layers: Layers, x: jax.Array) -> Shape:
-    hidden, n_out = layers[-1]["w"].shape
-    return Shape(x.shape[0], x.shape[1], n_out, hidden, len(layers) == 4, cut)
+    return Shape(*x.shape, *layers[-1]["w"].shape[::-1], three=len(layers) == 4, cut=cut)
 
 
 def _split(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -215,11 +215,9 @@ def _by_tile(shape: Shape, *more: int) -> tuple[Any, Any]:
     return like, pl.BlockSpec((None, *like.shape[1:]), lambda t: (t, 0, *(0 for _ in more)))
 
 
-def _call(
-    kernel: Any, shape: Shape, arrays: list[jax.Array], tall: dict[int, int], outputs: Any, interpret: bool
-) -> Any:
-    """Run one block a tile of rows; arrays in `tall` are cut into tiles of so many columns, the others are whole."""
-    by_row = [pl.BlockSpec((shape.cut.tile, wide), lambda t: (t, 0)) for wide in tall.values()]
+def _call(kernel: Any, shape: Shape, arrays: list[jax.Array], tall: list[int], outputs: Any, interpret: bool) -> Any:
+    """Run one block a tile of rows; the first arrays come in tiles of `tall` columns, the others whole."""
+    by_row = [pl.BlockSpec((shape.cut.tile, wide), lambda t: (t, 0)) for wide in tall]
     whole = [pl.BlockSpec(a.shape, lambda t: (0, 0)) for a in arrays[len(tall) :]]
     return pl.pallas_call(
         partial(kernel, shape),
@@ -238,7 +236,7 @@ def _call(
 
 def _forward_kernel(shape: Shape, x_ref: Any, w1: Any, w2: Any, b2: Any, *refs: Any) -> None:
     *third, high, low, out = refs
-    left = _rows_left(shape)
+    left = shape.rows - pl.program_id(0) * shape.cut.tile  # rows; not asked in a loop, where an interpreter cannot tell
     x = _load_input(shape, left, x_ref)
     h2 = _chunks(shape, lambda at, total: total + _dot(_relu(_dot(x, w1[:, at])), w2[at, :]), shape.hidden)
     h2 = _relu(h2 + b2[...])
@@ -257,7 +255,7 @@ def _forward_kernel(shape: Shape, x_ref: Any, w1: Any, w2: Any, b2: Any, *refs: 
 def _backward_kernel(shape: Shape, x_ref: Any, dy_ref: Any, h2: Any, w1: Any, w2: Any, b2: Any, *refs: Any) -> None:
     *third, last, out = refs
     weights, inputs = "first" in out, "dx" in out
-    left = _rows_left(shape)
+    left = shape.rows - pl.program_id(0) * shape.cut.tile
     x = _load_input(shape, left, x_ref)
     dy = triton.load(dy_ref, mask=_inside(left, dy_ref.shape, shape.wide_dy), other=0.0)
 
@@ -283,10 +281,9 @@ def _backward_kernel(shape: Shape, x_ref: Any, dy_ref: Any, h2: Any, w1: Any, w2
         return total + _dot(last_hidden("3", at, _relu(_dot(h, w) + b3[:, at])), w, (1, 1))
 
     h, everything = _load(shape, left, h2), pl.ds(0, shape.hidden)
-    if shape.three:
-        total = _chunks(shape, top, shape.hidden)
-        # Read again: in the loop h is in shared memory, and to hold it in registers as well would fill them.
-        dz2 = back("2", everything, _load(shape, left, h2), total)
+    if shape.three:  # h is read again: in the loop it is in shared memory, in registers there would be no room
+        dh2 = _chunks(shape, top, shape.hidden)
+        dz2 = back("2", everything, _load(shape, left, h2), dh2)
     else:
         dz2 = last_hidden("2", everything, h)
 
@@ -326,11 +323,6 @@ def _chunks(shape: Shape, body: Any, columns: int) -> jax.Array:
     return lax.fori_loop(0, shape.hidden // n, lambda c, total: body(pl.ds(c * n, n), total), zero)
 
 
-def _rows_left(shape: Shape) -> jax.Array:
-    """Rows from the start of this block on. Asked once a kernel: the interpreter knows no block inside a loop."""
-    return shape.rows - pl.program_id(0) * shape.cut.tile
-
-
 def _inside(left: jax.Array, size: tuple[int, ...], columns: int) -> jax.Array:
     """Which of a block's rows and columns exist."""
     row, column = (lax.broadcasted_iota(jnp.int32, size, axis) for axis in (0, 1))
@@ -350,11 +342,9 @@ def _mask(shape: Shape, left: jax.Array, size: tuple[int, ...]) -> jax.Array | N
 
 
 def _load(shape: Shape, left: jax.Array, ref: Any) -> jax.Array:
-    """All columns of the rows of a block that exist, zero for the others."""
     mask = _mask(shape, left, ref.shape)
     return triton.load(ref, mask=mask, other=None if mask is None else 0.0)
 
 
 def _store(shape: Shape, left: jax.Array, ref: Any, value: jax.Array) -> None:
-    """Write the rows of a block that exist."""
     triton.store(ref, value, mask=_mask(shape, left, value.shape))

@@ -79,7 +79,7 @@ def test_values_and_gradients_are_those_of_the_plain_network(n_in, hidden, n_out
     assert jax.tree.map(jnp.shape, ours) == jax.tree.map(jnp.shape, plain)
     leaves = zip(*map(jax.tree.leaves, (ours, plain, exact)), strict=True)
     for mine, theirs, true in leaves:
-        assert off(mine, theirs) < 0.02
+        assert off(mine, theirs) < 0.01
         assert off(mine, true) < 1.1 * off(theirs, true) + 1e-6
 
 
@@ -175,12 +175,9 @@ def test_the_plain_network_uses_it_only_when_told_to(monkeypatch):
 @pytest.mark.parametrize("hidden", [(256, 256), (256, 256, 256)])
 def test_it_lowers_for_a_gpu(hidden):
     layers, x, dy = jax.eval_shape(lambda: network(14, hidden, 1, runs=2, rows=256))
-    traced = jax.jit(jax.vmap(partial(answers, fused.fused_mlp))).trace(layers, x, dy)
-    try:
+    gpu = jax.sharding.AbstractDevice("NVIDIA H200", None, "cuda")  # JAX 0.11 asks which one it is for
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("x",), abstract_device=gpu)):
+        traced = jax.jit(jax.vmap(partial(answers, fused.fused_mlp))).trace(layers, x, dy)
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    except RuntimeError as e:
-        if "No supported GPU" not in str(e):
-            raise
-        pytest.skip("this JAX lowers Triton kernels only where there is a GPU")
     assert text.count("xla.gpu.triton") + text.count("triton_kernel_call") == 2
     assert "fused_forward_kernel" in text and "fused_backward_kernel" in text
