@@ -83,6 +83,19 @@ def test_values_and_gradients_are_those_of_the_plain_network(n_in, hidden, n_out
         assert off(mine, true) < 1.1 * off(theirs, true) + 1e-6
 
 
+def test_the_last_layer_is_not_in_half_precision():
+    """With hidden layers of small whole numbers, exact in bfloat16, what is left is the last layer's error."""
+    layers, x, dy = network(14, (128, 128), 1)
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.integers(-1, 2, x.shape), jnp.float32)
+    for layer, dense in zip(layers[:-1], (0.5, 0.1), strict=True):
+        signs = rng.choice([-1, 0, 1], layer["w"].shape, p=[dense / 2, 1 - dense, dense / 2])
+        layer |= {"w": jnp.asarray(signs, jnp.float32), "b": jnp.zeros(128)}
+    (grad, _), y = OURS(layers, x, dy)
+    (true, _), values = by_numpy(layers, x, dy)
+    assert off(y, values) < 1e-4 and off(grad[-1]["w"], true[-1]["w"]) < 1e-4
+
+
 def test_many_runs_are_one_kernel_with_their_own_weights():
     layers, x, dy = network(14, (128, 128), 1, runs=3)
     f = jax.vmap(partial(answers, partial(fused.fused_mlp, tune=INTERPRET)))
