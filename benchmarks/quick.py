@@ -29,7 +29,7 @@ from ssorl.train import Look, Run, train_many
 
 STORE = Path(__file__).parents[1] / "results" / "quick-tuning.jsonl"
 DATA, QUALITY = "sim/hopper-medium-expert", 50
-LOOKS = (5_000, 10_000, 20_000)
+LOOKS = [5_000, 10_000, 20_000]  # the last is where training ends
 VARIANTS = ("baseline", "ss", "oracle")
 NARROW = "hidden=(128,128)"
 FAST, SLOW = "critic_lr=1e-3 actor_lr=1e-3", "critic_lr=3e-4 actor_lr=3e-4"
@@ -95,7 +95,7 @@ def train(args) -> None:
                 for i, leaf in enumerate(jax.tree.leaves(jax.device_get(look.average))):
                     kept[f"{look.at}-{i}"] = leaf
 
-        scaler = train_many(agent, runs, every=LOOKS[0], callback=look, together=True)[0].scaler
+        scaler = train_many(agent, runs, every=LOOKS[0], callback=look)[0].scaler
         about = {
             "setting": setting,
             "device": jax.devices()[0].device_kind,
@@ -170,6 +170,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=("labels", "train", "judge", "table"))
     p.add_argument("--seeds", type=int, nargs=2, default=(100, 110), metavar=("FIRST", "END"))
+    p.add_argument("--looks", type=int, nargs="+", help="in place of LOOKS; each a multiple of the first")
     p.add_argument("--settings", nargs="+", help="in place of SETTINGS")
     p.add_argument("--episodes", type=int, default=10)
     p.add_argument("--work", type=Path, default=Path("/tmp/ssorl-quick"))
@@ -177,6 +178,7 @@ def main() -> None:
     p.add_argument("--commit")
     args = p.parse_args()
     args.seeds = list(range(*args.seeds))
+    LOOKS[:] = args.looks or LOOKS
     args.work.mkdir(parents=True, exist_ok=True)
     if args.what == "table":
         cells = [json.loads(x) for x in args.store.read_text().splitlines()]
