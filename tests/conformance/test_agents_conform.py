@@ -63,7 +63,7 @@ def test_presets(name):
         assert agent.updates % agent.period == 0
         assert agent == make(name, preset) and hash(agent) == hash(make(name, preset))  # one compiled program
     assert make(name) == AGENTS[name]()
-    with pytest.raises(SsorlError, match="has no preset 'slow'; it has paper, quick"):
+    with pytest.raises(SsorlError, match="has no preset 'slow'; there are paper, quick"):
         make(name, "slow")
 
 
