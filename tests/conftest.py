@@ -5,6 +5,8 @@ from pathlib import Path
 
 # Compiling dominates the tests that use JAX: keep what was compiled for the next run.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+# Small programs, each compiled once on a fresh clone: code that is made quickly beats code that is quick.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
