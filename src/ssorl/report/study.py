@@ -24,6 +24,7 @@ from ssorl.report.study_claims import ledger_figures, ledger_words
 from ssorl.report.study_files import markdown, pictures
 from ssorl.report.study_svg import draw
 from ssorl.store import write_text
+from ssorl.study.cells import holding
 from ssorl.study.found import Found, gather, values
 from ssorl.study.grid import Study, find_scale
 
@@ -57,36 +58,42 @@ def page(
     badge = "smoke: no evidence" if scale == "smoke" else f"scale {scale}"
     flags = ["--seeds", str(seeds)] if seeds else []
     flags += ["--only", *(f"{axis}={value}" for axis, some in only.items() for value in some)] if only else []
-    beside = [
-        markdown(
-            title,
-            f"{study.paper}. Scale {scale}. {said}".lstrip(". "),
-            _tables(drawn),
-            stem.with_name(f"{stem.name}.md"),
+    with holding([stem.parent]):  # one at a time, and what a killed one left goes
+        beside = [
+            markdown(
+                title,
+                f"{study.paper}. Scale {scale}. {said}".lstrip(". "),
+                _tables(drawn),
+                stem.with_name(f"{stem.name}.md"),
+            )
+        ]
+        if study.figure != "claims":
+            beside += pictures(drawn, title, badge, stem)
+        html = fill(
+            "study.html.j2",
+            "study",
+            title=title,
+            badge=badge,
+            warn=scale == "smoke",
+            answer=said.replace(" %", "\N{NO-BREAK SPACE}%"),
+            caveats=caveats(scale, found) + more,
+            facts=_facts(study, scale, found),
+            sections=[_section(figure) for figure in drawn],
+            note="Finished cells are never run again; the second command draws this page anew.",
+            command=" && ".join(
+                shlex.join(
+                    ["ssorl", "study", verb, name or study.name, "--scale", scale, "--store", str(store), *flags]
+                )
+                for verb in ("run", "report")
+            ),
+            tables=[
+                ("Missing cells", _missing(found), True),
+                ("Every cell that has finished", _finished(found), False),
+            ],
+            files=[path.name for path in beside],
         )
-    ]
-    if study.figure != "claims":
-        beside += pictures(drawn, title, badge, stem)
-    html = fill(
-        "study.html.j2",
-        "study",
-        title=title,
-        badge=badge,
-        warn=scale == "smoke",
-        answer=said.replace(" %", "\N{NO-BREAK SPACE}%"),
-        caveats=caveats(scale, found) + more,
-        facts=_facts(study, scale, found),
-        sections=[_section(figure) for figure in drawn],
-        note="Finished cells are never run again; the second command draws this page anew.",
-        command=" && ".join(
-            shlex.join(["ssorl", "study", verb, name or study.name, "--scale", scale, "--store", str(store), *flags])
-            for verb in ("run", "report")
-        ),
-        tables=[("Missing cells", _missing(found), True), ("Every cell that has finished", _finished(found), False)],
-        files=[path.name for path in beside],
-    )
-    path = stem.with_name(f"{stem.name}.html")
-    write_text(path, html)
+        path = stem.with_name(f"{stem.name}.html")
+        write_text(path, html)
     return path
 
 
