@@ -1,4 +1,4 @@
-"""Redraw the tables of docs/agents.md from results/oracle.jsonl and results/agent-speed.jsonl.
+"""Redraw the tables of docs/agents.md from results/oracle.jsonl, agent-speed.jsonl and against-d3rlpy.json.
 
 python scripts/agents_page.py
 """
@@ -90,9 +90,25 @@ def speed_table() -> str:
     return table(["agent", "batch", "runs in one program", "hidden layers", "updates/s in total", "aim", "on"], rows)
 
 
+def peer_table() -> str:
+    told = json.loads((ROOT / "results" / "against-d3rlpy.json").read_text())
+    lines = ["| agent | networks | updates/s | d3rlpy's | ratio | aim |", "| --- | --- | --- | --- | --- | --- |"]
+    for name, own in told["agents"].items():
+        rate, sizes = own["updates_per_second"], "×".join(map(str, told["networks"][name]))
+        lines.append(
+            f"| {name} | {sizes} | {rate['ssorl']:.0f} | {rate['d3rlpy']:.0f} | {own['ratio']:.1f} | {own['target']} |"
+        )
+    return "\n".join([*lines, "", f"{told['hardware']}; {told['versions']['ssorl']}, {told['versions']['d3rlpy']}."])
+
+
 def main() -> None:
     text = PAGE.read_text()
-    for mark, body in (("oracle", oracle_table()), ("steady", steady_table()), ("speed", speed_table())):
+    for mark, body in (
+        ("oracle", oracle_table()),
+        ("steady", steady_table()),
+        ("speed", speed_table()),
+        ("peer", peer_table()),
+    ):
         pattern = rf"(<!-- generated: {mark} -->\n).*?(\n?<!-- end -->)"
         assert re.search(pattern, text, re.S), mark
         text = re.sub(pattern, lambda m, body=body: m[1] + body + "\n<!-- end -->", text, flags=re.S)

@@ -33,6 +33,7 @@ def packed() -> list[dict]:
 def pack(stores: list[Path]) -> None:
     """Append cells that are not there yet, without the metrics of their training."""
     known = {Cell.from_json(told["cell"]).hash for told in packed()}
+    drawn = {cell.hash for study in STUDIES.values() if study.figure == "density" for cell in study.cells("paper")}
     added = 0
     with PACKED.open("a") as file:
         for folder in sorted(path for store in stores for path in (store / "cells").iterdir()):
@@ -43,6 +44,8 @@ def pack(stores: list[Path]) -> None:
             if cell.hash != folder.name:
                 sys.exit(f"{folder}: made by a version whose cells are called otherwise; pack it with that version")
             result = {k: v for k, v in result.items() if k not in ("cell", "schema")}
+            if cell.hash not in drawn:
+                result["data"] = None  # the return of every trajectory, where only their mean is told
             if result.get("curve"):
                 result["curve"] = {k: v for k, v in result["curve"].items() if k in ("at", "score")}
             told = {"cell": cell.as_json(), "result": rounded(result), "about": about}
@@ -121,7 +124,7 @@ def section(study, scale: str, store: Path, shown: set[str]) -> str | None:
         shutil.copy(picture, FIGURES / picture.name)
         lines.append(f"![{study.title}](figures/{picture.name})")
     tables = html.with_suffix(".md").read_text().partition("\n## ")[2]
-    if tables:
+    if tables and study.figure != "density":  # a histogram is no table to be read
         lines.append("## ".join(["", tables]).replace("\n## ", "\n#### ").replace("## ", "#### ", 1))
     lines.append("```text\n" + shlex.join(["ssorl", "study", "run", study.name, "--scale", scale, *asked]) + "\n```")
     return "\n\n".join(lines)
