@@ -173,7 +173,7 @@ def main() -> None:
     p.add_argument("--looks", type=int, nargs="+", help="in place of LOOKS; each a multiple of the first")
     p.add_argument("--settings", nargs="+", help="in place of SETTINGS")
     p.add_argument("--episodes", type=int, default=10)
-    p.add_argument("--work", type=Path, default=Path("/tmp/ssorl-quick"))
+    p.add_argument("--work", type=Path, default=Path("runs/quick"))
     p.add_argument("--store", type=Path, default=STORE)
     p.add_argument("--commit")
     args = p.parse_args()
