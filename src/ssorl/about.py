@@ -42,7 +42,10 @@ def hardware() -> dict:
 
 
 def commit() -> str | None:
-    """Of the checkout that this code runs from, `-dirty` where it was changed; None for an installed package."""
+    """Of the checkout that this code runs from, `-dirty` where it was changed; None for an installed package.
+
+    Where the files went without their repository, into a container for one, SSORL_COMMIT tells it.
+    """
     here = Path(__file__).parent
 
     def git(*args: str) -> str:
@@ -52,7 +55,7 @@ def commit() -> str | None:
         git("ls-files", "--error-unmatch", Path(__file__).name)  # a folder of a foreign checkout may hold a package
         return git("rev-parse", "--short=12", "HEAD").strip() + ("-dirty" if git("status", "--short", ".") else "")
     except (OSError, subprocess.SubprocessError):
-        return None
+        return os.environ.get("SSORL_COMMIT")
 
 
 def _cpu() -> str:
