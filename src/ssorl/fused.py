@@ -10,11 +10,11 @@ Here a tile of rows goes through all layers at once:
   all other gradients leave the kernel as one sum a tile.
 
 Chunks are there because whole weights of 256 by 256 would leave no room to fetch one while another is worked on.
-Off unless SSORL_FUSED=1: no GPU has run it yet. From JAX 0.11 on, Pallas warns that it will give up its Triton backend.
+No two blocks of threads add to the same number, so the order of sums does not depend on which comes first.
+When they are used: `ssorl.kernels`. From JAX 0.11 on, Pallas warns that it will give up its Triton backend.
 """
 
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,14 +26,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from ssorl import nn
-from ssorl.errors import SsorlError
 
 Layers = list[dict[str, jax.Array]]
 
 WIDTHS = (128, 256)  # of hidden layers; the sums of 512 columns would not fit in the registers
 MOST_INPUTS = 63
 MOST_OUTPUTS = 16
-FEWEST_ROWS = 1024  # below this `nn.mlp` keeps to itself
 
 
 @dataclass(frozen=True)
@@ -48,10 +46,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class Tune:
-    """The cut of both kernels."""
+    """The cut of each kernel; these were fastest in benchmarks/fused.py on an H200, for both its networks together."""
 
-    forward: Cut = Cut()
-    backward: Cut = Cut()
+    forward: Cut = Cut(tile=64, warps=4, stages=3)
+    weights: Cut = Cut(stages=3)  # gradients in weights, or in weights and inputs
+    inputs: Cut = Cut(tile=64, warps=4)  # gradients in inputs alone
     interpret: bool = False  # run the kernels as plain JAX: for tests without a GPU
 
 
@@ -75,17 +74,6 @@ class Shape:
     def wide_dy(self) -> int:
         """Columns of the cotangent in the kernel: it comes as three terms, see `_backward`."""
         return max(16, pl.next_power_of_2(3 * self.n_out))
-
-
-def wanted(layers: Layers, x: jax.Array) -> Tune | None:
-    """How `nn.mlp` shall use the kernels: SSORL_FUSED=1 turns them on, on a GPU and for networks and rows that suit."""
-    choice = os.environ.get("SSORL_FUSED", "0")
-    if choice not in ("0", "1", "interpret"):
-        raise SsorlError(f"SSORL_FUSED is {choice!r}; set it to 1, 0 or, for tests, interpret.")
-    here = choice == "interpret" or (choice == "1" and jax.default_backend() == "gpu")
-    if not (here and suits(layers, x) and x.size >= FEWEST_ROWS * x.shape[-1]):
-        return None
-    return Tune(interpret=choice == "interpret")
 
 
 def suits(layers: Layers, x: jax.Array) -> bool:
@@ -149,7 +137,7 @@ def _backward(
     tune: Tune, layers: Layers, x: jax.Array, h2: jax.Array, dy: jax.Array, weights: bool, inputs: bool
 ) -> tuple[Any, Any]:
     """Gradients in the layers and in x, each None where not wanted."""
-    shape = _shape(tune.backward, layers, x)
+    shape = _roomy(_shape(tune.weights if weights else tune.inputs, layers, x))
     high, low = _split(dy)
     w_high, w_low = (w.T for w in _split(layers[-1]["w"]))
     # The product of two sums less the smallest of its four terms, as one product.
@@ -186,6 +174,13 @@ def _gradients(shape: Shape, out: dict[str, jax.Array], dy: jax.Array) -> Layers
 
 def _shape(cut: Cut, layers: Layers, x: jax.Array) -> Shape:
     return Shape(*x.shape, *layers[-1]["w"].shape[::-1], three=len(layers) == 4, cut=cut)
+
+
+def _roomy(shape: Shape) -> Shape:
+    """With a buffer less where a third would need more shared memory than Hopper's 227 KB, as in a CQL actor."""
+    # Three layers of 256, tile 128, chunk 64: Triton takes 194 KB + 512 bytes a column of inputs + 640 of dy beyond 16.
+    much = shape.three and shape.wide_in + shape.wide_dy > 64
+    return replace(shape, cut=replace(shape.cut, stages=min(2, shape.cut.stages))) if much else shape
 
 
 def _split(x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,12 +1,13 @@
 """Networks as plain pytrees, and the optimiser: small enough to read, nothing hidden in a class."""
 
 import math
-import os
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from ssorl import kernels
 
 Params = Any  # a pytree of arrays
 
@@ -37,11 +38,8 @@ def mlp(
     bfloat16, half the memory traffic; the last layer is always float32.
     """
     dropout = dropout if key is not None else 0.0
-    if half and not norm and not dropout and os.environ.get("SSORL_FUSED", "0") != "0":
-        from ssorl import fused  # late: it imports this module, and most programs do without
-
-        if tune := fused.wanted(layers, x):
-            return fused.fused_mlp(layers, x, tune)
+    if half and not norm and not dropout and (fused := kernels.wanted(layers, x)):
+        return fused(layers, x)
     kind = jnp.bfloat16 if half else jnp.float32
     x = x.astype(kind)
     for i, layer in enumerate(layers[:-1]):

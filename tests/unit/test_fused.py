@@ -1,15 +1,19 @@
+import sys
+import warnings
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssorl import fused, nn
+import ssorl
+from ssorl import fused, kernels, nn
 from ssorl.errors import SsorlError
 
 CUT = fused.Cut(tile=32, chunk=64)
-INTERPRET = fused.Tune(CUT, CUT, interpret=True)
+INTERPRET = fused.Tune(CUT, CUT, CUT, interpret=True)
 ROWS = 75  # not a multiple of the tile
 
 
@@ -165,23 +169,124 @@ def test_what_does_not_suit_is_left_to_the_plain_network(hidden, n_in, n_out, fi
     assert ("pallas_call" in str(jax.make_jaxpr(partial(fused.fused_mlp, tune=INTERPRET))(layers, x))) == fits
 
 
-def test_the_plain_network_uses_it_only_when_told_to(monkeypatch):
-    layers, x, _ = network(14, (128, 128), 1, rows=1024)
+@pytest.mark.parametrize(
+    ("hidden", "n_in", "n_out", "want"),
+    [
+        ((256, 256), 14, 1, 3),
+        ((256, 256, 256), 23, 1, 3),  # CQL's critic on walker2d
+        ((256, 256, 256), 17, 12, 2),  # its actor: three buffers would need 232 KB, a block can have 227
+        ((256, 256, 256), 63, 16, 2),
+    ],
+)
+def test_each_kernel_has_a_cut_of_its_own_that_fits(hidden, n_in, n_out, want):
+    layers, x, dy = jax.eval_shape(lambda: network(n_in, hidden, n_out, rows=1024))
+
+    def cuts(*argnums):
+        """Tiles and buffers, forward and back."""
+        f = jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x) * dy).sum(), argnums)
+        calls = [e for e in jax.make_jaxpr(f)(layers, x, dy).eqns if e.primitive.name == "pallas_call"]
+        return [(1024 // e.params["grid_mapping"].grid[0], e.params["compiler_params"].num_stages) for e in calls]
+
+    assert cuts(0) == cuts(0, 1) == [(64, 3), (128, want)]
+    assert cuts(1) == [(64, 3), (64, 2)]
+
+
+# When it is used -------------------------------------------------------------------------------------------
+
+
+LAYERS, X, _ = network(14, (128, 128), 1, rows=1024)
+
+
+def used(x=X, half=True, **options):
+    return "pallas_call" in str(jax.make_jaxpr(partial(nn.mlp, half=half, **options))(LAYERS, x))
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Sets SSORL_FUSED and what this machine's devices say they are."""
+
+    def set_up(choice, *capabilities):
+        (monkeypatch.delenv if choice is None else partial(monkeypatch.setenv, value=choice))("SSORL_FUSED")
+        devices = [SimpleNamespace(**({} if c is None else {"compute_capability": c})) for c in capabilities]
+        monkeypatch.setattr(jax, "local_devices", lambda: devices)
+        monkeypatch.setattr(jax, "default_backend", lambda: "cpu" if None in capabilities else "gpu")
+
+    monkeypatch.setenv("SSORL_FUSED", "0")
+    return set_up
+
+
+@pytest.fixture
+def no_fused(monkeypatch):
+    """As if nothing had imported the kernels yet."""
+    monkeypatch.delitem(sys.modules, "ssorl.fused")
+    monkeypatch.delattr(ssorl, "fused")
+
+
+@pytest.mark.parametrize(
+    ("choice", "capabilities", "want"),
+    [
+        (None, ["9.0"], True),
+        (None, ["9.0", "9.0"], True),
+        (None, ["9.0", "8.0"], False),  # one program for all
+        (None, ["8.0"], False),
+        (None, ["10.0"], False),
+        (None, ["12.0"], False),  # newer, with less shared memory
+        (None, ["gfx942"], False),  # AMD
+        (None, [None], False),  # a CPU
+        ("0", ["9.0"], False),
+        ("1", ["9.0"], True),
+        ("1", ["8.0"], True),  # at one's own risk
+        ("1", [None], False),
+        ("interpret", [None], True),
+    ],
+)
+def test_it_is_used_where_it_was_measured_or_where_one_wants_it(here, choice, capabilities, want):
+    here(choice, *capabilities)
+    assert used() == want
+
+
+def test_a_program_told_to_run_elsewhere_does_without(here):
+    here(None, "9.0")
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert not used()
+
+
+def test_only_plain_networks_in_half_precision_with_rows_enough_use_it(here):
+    here("interpret", None)
+    assert used() and used(dropout=0.1) and used(X.reshape(4, 256, 14))
     key = jax.random.key(0)
+    assert not used(half=False) and not used(norm=True) and not used(dropout=0.1, key=key) and not used(X[:-1])
 
-    def used(x=x, half=True, **options):
-        return "pallas_call" in str(jax.make_jaxpr(partial(nn.mlp, half=half, **options))(layers, x))
 
-    monkeypatch.delenv("SSORL_FUSED", raising=False)
-    assert not used()
-    monkeypatch.setenv("SSORL_FUSED", "1")
-    assert used() == (jax.default_backend() == "gpu")
-    monkeypatch.setenv("SSORL_FUSED", "interpret")
-    assert used() and used(dropout=0.1) and used(x.reshape(4, 256, 14))
-    assert not used(half=False) and not used(norm=True) and not used(dropout=0.1, key=key) and not used(x[:-1])
-    monkeypatch.setenv("SSORL_FUSED", "yes")
+def test_another_word_is_refused(here):
+    here("yes", "9.0")
     with pytest.raises(SsorlError, match="SSORL_FUSED is 'yes'"):
         used()
+
+
+def test_a_cpu_never_imports_it(here, no_fused):
+    here(None, None)
+    assert not used() and "ssorl.fused" not in sys.modules
+
+
+def test_a_jax_without_it_has_the_plain_network_unless_told_otherwise(here, no_fused, monkeypatch):
+    monkeypatch.delattr(jax.experimental.pallas, "triton")
+    monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)
+    here(None, "9.0")
+    assert not used()
+    here("1", "9.0")
+    with pytest.raises(SsorlError, match=r"SSORL_FUSED is 1, but this JAX .* has no Triton"):
+        used()
+
+
+def test_no_other_warning_than_its_own_is_hushed(here):
+    here(None, "9.0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kernels.wanted(LAYERS, X)
+        warnings.warn("The Pallas Triton backend is deprecated and will be removed", DeprecationWarning, stacklevel=1)
+        with pytest.raises(DeprecationWarning):
+            warnings.warn("Pallas is deprecated", DeprecationWarning, stacklevel=1)
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
