@@ -4,7 +4,8 @@
     python benchmarks/agent_speed.py --case td3bc:5120:30 --half False
     python benchmarks/agent_speed.py --case td3bc:256:1 --seconds 5   # on a CPU
 
-A case is AGENT:BATCH:RUNS, with the paper's settings but for the batch; lines go to --store as JSON.
+A case is AGENT:BATCH:RUNS, with the paper's settings but for the batch; lines go to --store as JSON. `fused` tells
+whether any network was left to the kernels of ssorl.fused; SSORL_FUSED=0 does without.
 """
 
 import argparse
@@ -14,13 +15,16 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest import mock
 
 import jax
 import numpy as np
 
+from ssorl import kernels
 from ssorl.agents import make
 from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta
+from ssorl.kernels import wanted
 from ssorl.train import Run, train_many
 
 CASES = (
@@ -54,6 +58,12 @@ def measure(case: str, half: bool | None, seconds: float) -> dict:
     agent = agent if half is None else replace(agent, half=half)
     at: list[float] = []
     counts: list[int] = []
+    fused: list[bool] = []
+
+    def watched(*args):
+        found = wanted(*args)
+        fused.append(found is not None)
+        return found
 
     def progress(n: int, note: str) -> None:
         at.append(time.perf_counter())
@@ -63,13 +73,14 @@ def measure(case: str, half: bool | None, seconds: float) -> dict:
 
     eps = noise()
     began = time.perf_counter()
-    with suppress(EnoughError):
+    with suppress(EnoughError), mock.patch.object(kernels, "wanted", watched):
         train_many(agent, [Run(eps, s) for s in range(int(runs))], every=agent.updates, progress=progress)
     # The first chunk compiles and a later one may wait for it; both are left out.
     rate = sum(counts[3:]) / (at[-1] - at[2])
     return {
         "case": case,
         "half": half,
+        "fused": any(fused),
         "updates_per_second": round(rate),
         "seconds_to_first": round(at[0] - began, 1),
         "settings": asdict(agent),

@@ -1,8 +1,9 @@
 """Time of the kernels of ssorl.fused against the plain network, for ways to cut them, on a GPU.
 
-    python benchmarks/fused.py | tee fused.jsonl     # 90 s at most; the present cut first, then others
+    python benchmarks/fused.py | tee fused.jsonl     # 90 s at most; the cuts in use first, then one for all kernels
     python benchmarks/fused.py --small               # the script itself, interpreted on a CPU: times mean nothing
-    SSORL_FUSED=1 python benchmarks/agent_speed.py --case td3bc:5120:30    # what it does for an agent
+    python benchmarks/agent_speed.py --case td3bc:5120:30                  # what it does for an agent; and without:
+    SSORL_FUSED=0 python benchmarks/agent_speed.py --case td3bc:5120:30
 
 One JSON line a measurement, as soon as it is made. `off` is how far values or gradients are from the plain network's
 (root mean square, relative, the worst array): a hidden unit that rounding opens or shuts costs some per cent in a
@@ -14,6 +15,7 @@ import json
 import os
 import time
 import warnings
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -30,6 +32,7 @@ CASES = {  # runs, rows a run, inputs, hidden layers, outputs
 }
 SMALL = {"two layers": (2, 64, 14, (128, 128), 1), "three layers": (2, 64, 14, (128, 128, 128), 1)}
 CUTS = [
+    None,  # each kernel its own, as `fused.Tune` has it
     fused.Cut(),
     fused.Cut(tile=64, warps=4),
     fused.Cut(stages=3),
@@ -37,6 +40,17 @@ CUTS = [
     fused.Cut(chunk=32, stages=3),
     fused.Cut(chunk=128),  # three layers back need more shared memory for it than an H200 has
 ]
+
+
+def tuned(cut: fused.Cut | None, interpret: bool) -> fused.Tune:
+    """One cut for all kernels, or those in use."""
+    return replace(fused.Tune() if cut is None else fused.Tune(cut, cut, cut), interpret=interpret)
+
+
+def told(tune: fused.Tune) -> dict:
+    """The cut, or that of each kernel where they differ."""
+    each = {name: cut for name, cut in asdict(tune).items() if name != "interpret"}
+    return each if tune.forward != tune.weights else each["forward"]
 
 
 def functions(network: Any) -> dict[str, Any]:
@@ -90,24 +104,24 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=80, help="nothing is begun after this")
     parser.add_argument("--small", action="store_true", help="tiny and interpreted")
     args = parser.parse_args()
-    os.environ.pop("SSORL_FUSED", None)  # the plain network shall stay plain
+    os.environ["SSORL_FUSED"] = "0"  # the plain network shall stay plain
     warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
     began, cases, n = time.perf_counter(), SMALL if args.small else CASES, 1 if args.small else 20
     print(json.dumps({"device": jax.devices()[0].device_kind, "jax": jax.__version__}), flush=True)
 
     plain, given = {}, {}
-    for cut in [None, *CUTS]:
+    for tune in [None, *(tuned(cut, args.small) for cut in CUTS)]:
         for name, case in cases.items():
             runs, rows, n_in, hidden, n_out = case
-            if cut is None:
+            if tune is None:
                 keys = jax.random.split(jax.random.key(0), runs)
                 layers = jax.vmap(lambda k, s=(n_in, *hidden, n_out): nn.init_mlp(k, s))(keys)
                 given[name] = layers, jax.random.normal(jax.random.key(1), (runs, rows, n_in))
                 network = partial(nn.mlp, half=True)
             else:
-                network = partial(fused.fused_mlp, tune=fused.Tune(cut, cut, interpret=args.small))
+                network = partial(fused.fused_mlp, tune=tune)
             for what, f in functions(network).items():
-                line: dict = {"case": name, "what": what, "cut": cut and vars(cut)}
+                line: dict = {"case": name, "what": what, "cut": tune and told(tune)}
                 if time.perf_counter() - began > args.seconds:
                     print(json.dumps(line | {"error": "no time left for this and what follows"}), flush=True)
                     return
@@ -115,7 +129,7 @@ def main() -> None:
                     more, out = measure(f, given[name], what, case, plain.get((name, what)), n)
                 except Exception as e:  # one cut may not fit the GPU; the others are still worth knowing
                     more, out = {"error": str(e).strip().split("\n")[0][:300] or type(e).__name__}, None
-                if cut is None:
+                if tune is None:
                     plain[name, what] = out
                 print(json.dumps(line | more), flush=True)
 
