@@ -11,6 +11,7 @@ import pytest
 import ssorl
 from ssorl import fused, kernels, nn
 from ssorl.errors import SsorlError
+from ssorl.scan import RUNS
 
 CUT = fused.Cut(tile=32, chunk=64)
 INTERPRET = fused.Tune(CUT, CUT, CUT, interpret=True)
@@ -299,3 +300,18 @@ def test_it_lowers_for_a_gpu(hidden):
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("xla.gpu.triton") + text.count("triton_kernel_call") == 2
     assert "fused_forward_kernel" in text and "fused_backward_kernel" in text
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
+def test_each_of_several_gpus_has_the_kernels_of_its_own_runs():
+    gpu = jax.sharding.AbstractDevice("NVIDIA H200", None, "cuda")
+    mesh = jax.sharding.AbstractMesh((2,), ("runs",), abstract_device=gpu)
+    cut = jax.sharding.NamedSharding(mesh, RUNS)
+    like = jax.eval_shape(lambda: network(14, (256, 256), 1, runs=6, rows=1024))
+    like = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=cut), like)
+    f = jax.vmap(partial(answers, fused.fused_mlp))
+    f = jax.shard_map(f, mesh=mesh, in_specs=RUNS, out_specs=RUNS, check_vma=False)  # as in `scan.chunk`
+    with jax.sharding.use_abstract_mesh(mesh):
+        text = jax.jit(f).trace(*like).lower(lowering_platforms=("cuda",)).as_text()
+    calls = [line for line in text.splitlines() if "xla.gpu.triton" in line or "triton_kernel_call" in line]
+    assert len(calls) == 2 and all("tensor<3x1024x14xf32>" in call and "tensor<6x" not in call for call in calls)
