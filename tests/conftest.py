@@ -16,6 +16,10 @@ import pytest
 from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta
 
+# An agent and a run of seconds, most of it compilation; `small_idm` and `eps` go with them.
+SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
+CHOICES = {"agent": "bc", "fraction": 0.2, "episodes": 2, "settings": SMALL}
+
 pytest_plugins = ["looking"]  # the browser's fixtures; a second conftest.py would hide this one from `import conftest`
 
 
@@ -41,3 +45,23 @@ def pointmass() -> Episodes:
     from ssorl.data import load
 
     return load("builtin/pointmass")
+
+
+@pytest.fixture(scope="module")
+def eps(pointmass) -> Episodes:
+    """Enough to split and to learn something from."""
+    return pointmass[:40]
+
+
+@pytest.fixture(scope="module")
+def small_idm():
+    """What a run fits where it is not told which model: here a tiny one."""
+    from dataclasses import replace
+
+    from systems import TINY
+
+    from ssorl.idm import IDMS
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
+        yield

@@ -9,35 +9,21 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import STUDY, run_bits
-from conftest import make_episodes
-from systems import TINY, hide
+from conftest import CHOICES, make_episodes
+from systems import hide
 
 from ssorl.cli import main
 from ssorl.data import load, save
 from ssorl.errors import SsorlError
 from ssorl.events import Events
-from ssorl.idm import IDMS
 from ssorl.runs import run
 
-CHOICES = {"agent": "bc", "fraction": 0.2, "episodes": 2, "settings": {"hidden": (8,), "batch": 16, "updates": 20}}
+pytestmark = pytest.mark.usefixtures("small_idm")
 FORMATS = {"npz": "set.npz", "d4rl": "set.hdf5", "minari": "set-v0", "lerobot": "set", "pickle": "set.pkl"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_idm():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
-        yield
-
-
-@pytest.fixture(scope="module")
-def eps(pointmass):
-    return pointmass[:40]
 
 
 @pytest.fixture(scope="module")

@@ -5,40 +5,27 @@ from __future__ import annotations
 import shutil
 import warnings
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import run_bits, study_bits
-from systems import TINY
+from conftest import CHOICES
 
 import ssorl
 from ssorl.data import load, save
 from ssorl.data.split import Split
 from ssorl.errors import DataError, SsorlError
-from ssorl.idm import IDMS, files
+from ssorl.idm import files
 from ssorl.runs import run
 from ssorl.store import DamagedError, read_json, read_npz, write_json, write_npz
 from ssorl.study import schedule
 from ssorl.study.cells import state
 from ssorl.study.grid import Grid, Study
 
-CHOICES = {"agent": "bc", "fraction": 0.2, "episodes": 2, "settings": {"hidden": (8,), "batch": 16, "updates": 20}}
+pytestmark = pytest.mark.usefixtures("small_idm")
 MODEL = {"hidden": (8,), "steps": 40, "validate_every": 20, "batch": 32, "lr": 1e-3}
 CELLS = {"agent": "bc", "fraction": 0.2, "settings": CHOICES["settings"], "idm_settings": MODEL, "episodes": 2}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_idm():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
-        yield
-
-
-@pytest.fixture(scope="module")
-def eps(pointmass):
-    return pointmass[:40]
 
 
 @pytest.fixture(scope="module")

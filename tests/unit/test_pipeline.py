@@ -8,15 +8,14 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from conftest import make_episodes
-from systems import TINY, hide
+from conftest import SMALL, make_episodes
+from systems import hide
 
 from ssorl.agents import make
 from ssorl.data import coupled
 from ssorl.envs.pointmass import PointMass
 from ssorl.errors import SsorlError
 from ssorl.evaluate import evaluate
-from ssorl.idm import IDMS
 from ssorl.idm.fit import fit_many
 from ssorl.keep import Keep
 from ssorl.pipeline import STARTS, agents, run, surest, task
@@ -25,20 +24,8 @@ from ssorl.report.schema import check
 from ssorl.result import cell_result, gaps, interval, parent_result, scale_of
 from ssorl.train import train_many
 
-SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
+pytestmark = pytest.mark.usefixtures("small_idm")
 ABOUT = {"title": "t", "command": "c", "config": {}, "versions": {}, "hardware": {}, "commit": None, "started": "now"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_idm():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
-        yield
-
-
-@pytest.fixture(scope="module")
-def eps(pointmass):
-    return pointmass[:40]
 
 
 @pytest.fixture(scope="module")

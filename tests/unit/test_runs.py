@@ -12,32 +12,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from systems import TINY, hide
+from conftest import CHOICES, SMALL
+from systems import hide
 
 import ssorl
 from ssorl.data import save
 from ssorl.errors import SsorlError
-from ssorl.idm import IDMS
 from ssorl.report.schema import read
 from ssorl.runs import run
 
-SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
-CHOICES = {"agent": "bc", "fraction": 0.2, "episodes": 2, "settings": SMALL}
+pytestmark = pytest.mark.usefixtures("small_idm")
 FILES = ["checkpoints/0", "config.json", "evaluation.npz", "idm/0/idm.json", "metrics.jsonl", "policies/baseline-0.npz"]
 FILES += ["policies/oracle-0.npz", "policies/ss-0.npz", "proxies/0.json", "proxies/0.npz", "report.html"]
 FILES += ["result.json", "splits/0.json", "timings.json"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_idm():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
-        yield
-
-
-@pytest.fixture(scope="module")
-def eps(pointmass):
-    return pointmass[:40]
 
 
 @pytest.fixture(scope="module")
