@@ -14,8 +14,6 @@ import json
 import resource
 import shutil
 import sys
-import traceback
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -24,7 +22,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from conftest import make_episodes
-from fuzz_worker import mutate  # pyright: ignore[reportMissingImports]
+from fuzz_worker import answer, mutate  # pyright: ignore[reportMissingImports]
 from page_samples import result  # pyright: ignore[reportMissingImports]
 
 from ssorl.agents import make
@@ -41,7 +39,6 @@ from ssorl.store import read_npz, write_json, write_npz
 from ssorl.study.found import read as read_cell
 from ssorl.train import Run, train
 
-SECONDS = 20
 MEMORY = 16 << 30  # bytes of address space: a forged size must be refused, not granted
 AGENT = make("td3bc", hidden=(4,), batch=8, updates=4, half=False)
 EPS = make_episodes([5, 4, 6])
@@ -160,21 +157,7 @@ def run(kind: str, count: int, folder: Path, first: int = 0) -> None:
         rng = np.random.default_rng([zlib.crc32(kind.encode()), i])
         target.write_bytes(change(raw, whole.suffix, rng))
         print(f"{i} {kind} {target.name}", end=" ", flush=True)
-        faulthandler.dump_traceback_later(SECONDS, exit=True)
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            try:
-                load(target)
-                answer = "loaded"
-            except SsorlError as err:
-                text = str(err)
-                answer = "refused" if str(case) in text and "\n" not in text else f"BAD message: {text!r}"
-            except BaseException:
-                answer = "BAD " + traceback.format_exc().replace("\n", " | ")
-        faulthandler.cancel_dump_traceback_later()
-        if heard and not answer.startswith("BAD"):
-            answer = f"BAD warned: {heard[0].message} {heard[0].filename}:{heard[0].lineno}".replace("\n", " ")
-        print(answer, flush=True)
+        print(answer(load, target, case), flush=True)
 
 
 if __name__ == "__main__":

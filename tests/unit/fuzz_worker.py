@@ -15,6 +15,7 @@ import traceback
 import warnings
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,25 @@ def check(eps: Episodes) -> None:
     json.dumps(profile(eps), allow_nan=False)
 
 
+def answer(read: Callable[[Path], object], file: Path, named: Path) -> str:
+    """What comes of loading: `loaded`; `refused`, by our own error, in a line with the name `named`; or BAD and why."""
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            read(file)
+            told = "loaded"
+        except SsorlError as err:
+            text = str(err)
+            told = "refused" if str(named) in text and "\n" not in text else f"BAD message: {text!r}"
+        except BaseException:
+            told = "BAD " + traceback.format_exc().replace("\n", " | ")
+    faulthandler.cancel_dump_traceback_later()
+    if heard and not told.startswith("BAD"):
+        told = f"BAD warned: {heard[0].message} {heard[0].filename}:{heard[0].lineno}".replace("\n", " ")
+    return told
+
+
 def run(format: str, count: int, folder: Path, first: int = 0) -> None:
     seeds = originals(format, folder)
     for path in seeds:
@@ -183,22 +203,7 @@ def run(format: str, count: int, folder: Path, first: int = 0) -> None:
             file = target
         change(file, rng)
         print(f"{i} {source.name} {file.name}", end=" ", flush=True)
-        faulthandler.dump_traceback_later(SECONDS, exit=True)
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            try:
-                eps = load(target, format)
-                check(eps)
-                answer = "loaded"
-            except SsorlError as err:
-                text = str(err)
-                answer = "refused" if str(target) in text and "\n" not in text else f"BAD message: {text}"
-            except BaseException:
-                answer = "BAD " + traceback.format_exc().replace("\n", " | ")
-        faulthandler.cancel_dump_traceback_later()
-        if heard and not answer.startswith("BAD"):
-            answer = f"BAD warned: {heard[0].message} {heard[0].filename}:{heard[0].lineno}".replace("\n", " ")
-        print(answer, flush=True)
+        print(answer(lambda path: check(load(path, format)), target, target), flush=True)
 
 
 if __name__ == "__main__":
