@@ -1,7 +1,12 @@
 """Shared data, made once."""
 
 import os
+import signal
 from pathlib import Path
+
+# A script's `&` has Ctrl-C ignored, by all that is started from there too: the tests of Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Compiling dominates the tests that use JAX: keep what was compiled for the next run.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))

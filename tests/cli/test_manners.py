@@ -181,7 +181,6 @@ def test_colours_only_where_they_are_wanted():
 # Signals ---------------------------------------------------------------------------------------------------
 
 BEGIN = "import gc, hashlib, os, signal, sys, time\nfrom ssorl.cli import main\nfrom ssorl.cli.run import Run\n"
-BEGIN += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's `&` hands it down ignored
 # The collector calls a function of JAX's; Python drops what is raised there, as it is here.
 DROPPED = """
 def callback(phase, info):
