@@ -19,7 +19,8 @@ from ssorl.data.episodes import Meta
 from ssorl.data.stats import standardiser
 from ssorl.memory import sizes
 from ssorl.scan import begin, chunk
-from ssorl.train import CHUNK, Run, _pool, _steps, _table, train
+from ssorl.tables import Dataset, make_pool, make_table
+from ssorl.train import CHUNK, Run, _steps, train
 
 
 def noise(steps=200_000, length=1000, n_obs=11, n_act=3):
@@ -31,8 +32,8 @@ def noise(steps=200_000, length=1000, n_obs=11, n_act=3):
 
 def parts(agent, eps):
     run, key = Run(eps), jax.random.key(0)
-    pool = jax.device_put(_pool(run, _steps(run, 0), eps.n_steps))
-    return _table(eps, standardiser(eps)), pool, key, begin(agent, eps.n_obs, eps.n_act, key)
+    pool = jax.device_put(make_pool(run.eps, _steps(run, 0), eps.n_steps))
+    return make_table([Dataset(eps, standardiser(eps))]), pool, key, begin(agent, eps.n_obs, eps.n_act, key)
 
 
 def rates(agent, eps):

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from itertools import pairwise
 from pathlib import Path
@@ -171,11 +172,17 @@ class Saved(NamedTuple):
     best: Params | None  # the averaged policy at each run's highest score
 
 
-def identify(agent: Agent, eps: Episodes, every: int, average: float) -> dict:
-    """What makes a training this one and no other, short of what its runs have for themselves."""
-    data = _digest(eps.obs, eps.rew, eps.terminated, eps.start)
+def identify(agent: Agent, every: int, average: float, data: Sequence[str], runs: Sequence[dict]) -> dict:
+    """What makes the training of a group this one and no other; `data`: what `identify_data` says of each run's."""
     counts = {"updates": agent.updates, "every": every, "average": average}
-    return {"engine": ENGINE, **describe(agent), **counts, "data": data}
+    shared = {"data": data[0]} if len(set(data)) == 1 else {}
+    own = [run if shared else {**run, "data": one} for run, one in zip(runs, data, strict=True)]
+    return {"engine": ENGINE, **describe(agent), **counts, **shared, "runs": own}
+
+
+def identify_data(eps: Episodes) -> str:
+    """A checksum of trajectories, whatever their actions."""
+    return _digest(eps.obs, eps.rew, eps.terminated, eps.start)
 
 
 def identify_run(seed: int, act: np.ndarray, steps: np.ndarray) -> dict:

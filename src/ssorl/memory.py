@@ -31,38 +31,51 @@ class Sizes(NamedTuple):
 
 
 def sizes(agent: Agent, n_steps: int, n_episodes: int, n_obs: int, n_act: int, n_pool: int | None = None) -> Sizes:
-    """What training needs, from shapes alone; `n_pool` steps to learn from, all if None."""
-
-    def array(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, dtype)
-
-    column, count = array(n_steps), array(n_steps, dtype=jnp.int32)
-    table = Table(array(n_steps + n_episodes, n_obs), count, column, column, column, count, count)  # type: ignore[arg-type]
-    pool = Pool(array(n_steps, n_act), array(n_pool or n_steps, dtype=jnp.int32), array(dtype=jnp.int32))  # type: ignore[arg-type]
-    learnt = jax.tree.map(lambda x: array(*x.shape[1:], dtype=x.dtype), shapes(agent, n_obs, n_act, 1))
+    """What training on one dataset needs, from shapes alone; `n_pool` steps to learn from, all if None."""
+    table = _table(n_steps, n_steps + n_episodes, n_obs)
+    pool = Pool(_array(n_steps, n_act), _array(n_pool or n_steps, dtype=jnp.int32), _array(dtype=jnp.int32))
+    learnt = jax.tree.map(lambda x: _array(*x.shape[1:], dtype=x.dtype), shapes(agent, n_obs, n_act, 1))
     key = jax.eval_shape(lambda: jax.random.key(0))
 
     def turn(*args: Any) -> Any:
         return updates(agent, agent.period, *args)
 
-    work = _peak(jax.make_jaxpr(turn)(table, array(dtype=jnp.int32), array(), pool, key, learnt).jaxpr)
+    work = _peak(jax.make_jaxpr(turn)(table, _array(dtype=jnp.int32), _array(), pool, key, learnt).jaxpr)
     return Sizes(_bytes(table), _bytes(pool.act), _bytes(pool.steps), _bytes(learnt), work)
 
 
-def fitting(need: Sizes, n_runs: int) -> int:
-    """How many of the runs the devices of this machine hold at once, at least one."""
+def table_bytes(n_steps: int, n_rows: int, n_obs: int) -> int:
+    """What a table needs."""
+    return _bytes(_table(n_steps, n_rows, n_obs))
+
+
+def fitting(need: Sizes, n_runs: int, own: int = 0) -> int:
+    """How many of the runs the devices of this machine hold at once, at least one.
+
+    `own` is what each run adds to the table, which is whole on every device.
+    """
     devices = jax.local_devices()[:n_runs]
     room = [free_bytes(device) for device in devices]
     if any(free is None for free in room):
         return n_runs  # a CPU does not say
     least = min(free for free in room if free is not None)
-    return max(1, min(n_runs, len(devices) * (int(SPARE * least - need.table) // need.run)))
+    each = need.run + len(devices) * own
+    return max(1, min(n_runs, len(devices) * (int(SPARE * least - need.table) // each)))
 
 
 def free_bytes(device: Any) -> int | None:
     """What a device has left; None where it does not say."""
     stats = device.memory_stats()
     return stats["bytes_limit"] - stats["bytes_in_use"] if stats and "bytes_limit" in stats else None
+
+
+def _array(*shape: int, dtype: Any = jnp.float32) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def _table(n_steps: int, n_rows: int, n_obs: int) -> Table:
+    column, count = _array(n_steps), _array(n_steps, dtype=jnp.int32)
+    return Table(_array(n_rows, n_obs), count, column, column, column, count, count)
 
 
 def _bytes(tree: Any) -> int:

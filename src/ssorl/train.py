@@ -16,14 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl.agents.base import Agent, Metrics, Pool, State, Table
-from ssorl.checkpoint import Saved, groups_in, identify, identify_run, load, save
+from ssorl.checkpoint import Saved, groups_in, identify, identify_data, identify_run, load, save
 from ssorl.data.episodes import Episodes
-from ssorl.data.stats import Standardiser, standardiser
+from ssorl.data.stats import Standardiser
 from ssorl.errors import DataError, SsorlError
-from ssorl.memory import fitting, sizes
+from ssorl.memory import fitting, sizes, table_bytes
 from ssorl.nn import Params
 from ssorl.scan import begin, chunk, mesh_for, shapes, share, spread
 from ssorl.store import locked
+from ssorl.tables import Dataset, bases, distinct, make_pool, make_table, shape_for
 
 CHUNK = 500  # updates in one call of the device: often enough for a progress bar, rarely enough to cost nothing
 CPU_CHUNK = 100  # and on a CPU, which takes ten times as long for them and next to nothing for a call
@@ -33,7 +34,7 @@ AVERAGE = 0.999  # share of the averaged policy that stays at each turn of the a
 class Run(NamedTuple):
     """One training: whose actions, which steps, which seed.
 
-    Runs of one call have the same trajectories (`Episodes.with_actions` keeps them) and may differ in all else.
+    Runs that have the same trajectories (`Episodes.with_actions` keeps them) share them on the device.
     """
 
     eps: Episodes  # its actions are the run's labels
@@ -49,6 +50,7 @@ class Look(NamedTuple):
     state: State  # of those runs, on a leading axis. Lent: training reuses its memory, so copy what is to be kept
     average: Params  # the exponential average of `agent.policy(state)`, lent alike
     metrics: dict[str, np.ndarray]  # [len(runs)], means since the last look
+    scalers: tuple[Standardiser, ...] = ()  # of the states that each of the runs is shown
 
 
 class Trained(NamedTuple):
@@ -79,11 +81,11 @@ def train_many(
 ) -> list[Trained]:
     """Train every run as `train` would alone.
 
-    On an accelerator all runs that fit its memory are one program, spread over all devices; on a CPU, where that is
-    slower, they go one after another (`together` says otherwise). `callback` is called every `every` updates, and at
-    the end; it may return a score a run, by which each run's best policy is kept. `progress` hears of the updates
-    done, summed over the runs, and a note: `partial(bar, "training")` of a `report.progress.Progress` shows rate and
-    time.
+    Runs may differ in their trajectories, but not in the sizes of observations and actions. On an accelerator all that
+    fit its memory are one program, spread over all devices; on a CPU, where that is slower, they go one after another
+    (`together` says otherwise). `callback` is called every `every` updates, and at the end; it may return a score a
+    run, by which each run's best policy is kept. `progress` hears of the updates done, summed over the runs, and a
+    note: `partial(bar, "training")` of a `report.progress.Progress` shows rate and time.
 
     With a `folder` everything is saved there at each look. A call that finds its own files there goes on from them,
     in the groups it began with, and on a CPU ends in the same bits as one that was never stopped.
@@ -99,7 +101,7 @@ def train_many(
     if getattr(agent, "half", False) is None:
         agent = replace(agent, half=jax.default_backend() != "cpu")  # type: ignore[type-var]
     pools = [_steps(run, number, agent.view.needs_actions) for number, run in enumerate(runs)]
-    _check_shared(runs)
+    _check_sizes(runs)
     together = jax.default_backend() != "cpu" if together is None else together
     call = _Call(agent, every, callback, progress, average, None if folder is None else Path(folder))
     with locked(call.folder) if call.folder else nullcontext():
@@ -122,33 +124,47 @@ class _Call(NamedTuple):
 
 def _all(call: _Call, runs: Sequence[Run], pools: list[np.ndarray], together: bool) -> list[Trained]:
     """Group after group: as many runs in one as the memory holds, or one."""
-    agent, eps = call.agent, runs[0].eps
-    scaler = standardiser(eps)
-    table = None
-    # A power of two, so that pools of similar size need no new compilation.
-    length = min(eps.n_steps, 1 << (max(len(p) for p in pools) - 1).bit_length())
-    size = 1
-    if together and len(runs) > 1:
-        size = fitting(sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act, length), len(runs))
-    identity = call.folder and identify(agent, eps, call.every, call.average)
-    trained = []
-    for which in _groups(call.folder, len(runs), size):
+    agent, (n_obs, n_act) = call.agent, (runs[0].eps.n_obs, runs[0].eps.n_act)
+    data, of = distinct([run.eps for run in runs])
+    longest = max(map(len, pools))
+    size = _together(agent, data, len(runs), longest) if together and len(runs) > 1 else 1
+    groups = _groups(call.folder, len(runs), size)
+    shape = shape_for(data, [[of[i] for i in which] for which in groups], longest)
+    marks = [identify_data(one.eps) for one in data] if call.folder else []
+    trained, there = [], []
+    held: Any = None
+    for which in groups:
+        seeds, scalers = [runs[i].seed for i in which], tuple(data[of[i]].scaler for i in which)
         keep, saved = None, None
-        if call.folder and identity:
-            own = {
-                **identity,
-                "runs": [identify_run(runs[i].seed, runs[i].eps.scaled_actions(), pools[i]) for i in which],
-            }
-            saved = load(call.folder, which, own, shapes(agent, eps.n_obs, eps.n_act, len(which)))
+        if call.folder:
+            some = [identify_run(runs[i].seed, runs[i].eps.scaled_actions(), pools[i]) for i in which]
+            own = identify(agent, call.every, call.average, [marks[of[i]] for i in which], some)
+            saved = load(call.folder, which, own, shapes(agent, n_obs, n_act, len(which)))
             keep = partial(save, call.folder, which, own)
         if call.progress and saved:
             call.progress(saved.at * len(which), "from a checkpoint")
         if not saved or saved.at < agent.updates:
-            table = table or _table(eps, scaler)
-            group = [_pool(runs[i], pools[i], length) for i in which]
-            saved = _train(call, table, group, [runs[i].seed for i in which], which, saved, keep)
-        trained += [_trained(agent, scaler, saved, place) for place in range(len(which))]
+            if (due := list(dict.fromkeys(of[i] for i in which))) != there:
+                held = None  # first: there is never more than one table
+                held, there = make_table([data[n] for n in due], shape), due
+            base = dict(zip(due, bases([data[n] for n in due]), strict=True))
+            group = [make_pool(runs[i].eps, pools[i], shape.pool, shape.labels, base[of[i]]) for i in which]
+            saved = _train(call, held, group, seeds, scalers, which, saved, keep)
+        trained += [_trained(agent, scaler, saved, place) for place, scaler in enumerate(scalers)]
     return trained
+
+
+def _together(agent: Agent, data: list[Dataset], n_runs: int, n_pool: int) -> int:
+    """How many runs one group may have."""
+    n_obs, n_act = data[0].eps.n_obs, data[0].eps.n_act
+    every = shape_for(data, [range(len(data))], n_pool)
+    need = sizes(agent, every.labels, 0, n_obs, n_act, every.pool)
+    fits = fitting(need._replace(table=table_bytes(every.steps, every.rows, n_obs)), n_runs)
+    if len(data) == 1:
+        return fits
+    # Where not all datasets fit, a group still has no more of them than runs. Rounding does not double them.
+    own = 2 * max(table_bytes(one.eps.n_steps, len(one.eps.obs), n_obs) for one in data)
+    return max(fits, fitting(need._replace(table=0), n_runs, own))
 
 
 def _groups(folder: Path | None, n_runs: int, size: int) -> list[range]:
@@ -179,16 +195,14 @@ def _check_counts(agent: Agent, every: int) -> None:
             raise SsorlError(f"{what} is {n} and must be a positive multiple of {agent.period}, the agent's period")
 
 
-def _check_shared(runs: Sequence[Run]) -> None:
+def _check_sizes(runs: Sequence[Run]) -> None:
     first = runs[0].eps
     for number, (eps, _, _) in enumerate(runs):
-        for name in ("obs", "rew", "terminated", "start"):
-            a, b = getattr(first, name), getattr(eps, name)
-            if a is not b and not np.array_equal(a, b):
-                raise DataError(
-                    f"run {number} ({eps.meta.source}) has other trajectories than run 0 ({first.meta.source}): their "
-                    f"`{name}` differ; train them in two calls"
-                )
+        if (eps.n_obs, eps.n_act) != (first.n_obs, first.n_act):
+            raise DataError(
+                f"run {number} ({eps.meta.source}) has observations of {eps.n_obs} and actions of {eps.n_act} numbers, "
+                f"run 0 ({first.meta.source}) of {first.n_obs} and {first.n_act}; train them in two calls"
+            )
 
 
 def _steps(run: Run, number: int, needs_actions: bool = True) -> np.ndarray:
@@ -211,25 +225,6 @@ def _steps(run: Run, number: int, needs_actions: bool = True) -> np.ndarray:
     return steps.astype(np.int32)
 
 
-def _table(eps: Episodes, scaler: Standardiser) -> Table:
-    time = np.arange(eps.n_steps) - eps.start[eps.episode_of_step]
-    return Table(
-        jnp.asarray(scaler(eps.obs)),
-        jnp.asarray(eps.obs_row.astype(np.int32)),
-        jnp.asarray(eps.rew),
-        jnp.asarray(1 - eps.terminated.astype(np.float32)),
-        jnp.asarray(eps.returns_to_go().astype(np.float32)),
-        jnp.asarray(time.astype(np.int32)),
-        jnp.asarray((eps.lengths[eps.episode_of_step] - time).astype(np.int32)),
-    )
-
-
-def _pool(run: Run, steps: np.ndarray, length: int) -> Pool:
-    """Still on the host, so that several can be stacked before they travel."""
-    padded = np.concatenate([steps, np.full(max(0, length - len(steps)), steps[0], np.int32)])
-    return Pool(run.eps.scaled_actions(), padded, np.int32(len(steps)))
-
-
 def _chunks(agent: Agent, every: int, at: int, chunk: int) -> Iterator[tuple[int, int, bool]]:
     """(updates done before, updates in the chunk, whether a look follows) from update `at` until all are done."""
     chunk = max(chunk - chunk % agent.period, agent.period)
@@ -245,6 +240,7 @@ def _train(
     table: Table,
     pools: list[Pool],
     seeds: list[int],
+    scalers: tuple[Standardiser, ...],
     which: range,
     saved: Saved | None,
     keep: Callable[[Saved, bool], None] | None,
@@ -292,7 +288,7 @@ def _train(
             found = None
             if call.callback:
                 lent = own(learnt)
-                found = call.callback(Look(at + n, which, lent.state, lent.average, means))
+                found = call.callback(Look(at + n, which, lent.state, lent.average, means, scalers))
             scores, last = _scores(found, n_runs), at + n == agent.updates
             kept = own(jax.device_get(learnt)) if keep or last or found is not None else None
             saved = Saved(

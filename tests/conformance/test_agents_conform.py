@@ -92,10 +92,14 @@ def test_td3bc_has_the_settings_of_the_paper():
 
 def test_update_keeps_shapes(name, trained, runs):
     """At full size too, and without computing anything."""
-    from ssorl.train import _pool, _steps, _table
+    from ssorl.tables import Dataset, make_pool, make_table
+    from ssorl.train import _steps
 
     run = runs[0]
-    table, pool = _table(run.eps, trained[0].scaler), jax.device_put(_pool(run, _steps(run, 0), 64))
+    table, pool = (
+        make_table([Dataset(run.eps, trained[0].scaler)]),
+        jax.device_put(make_pool(run.eps, _steps(run, 0), 64)),
+    )
     key = jax.random.key(0)
     for agent in (small(name), make(name)):
         state = jax.eval_shape(lambda agent=agent: agent.init(key, N_OBS, N_ACT))

@@ -19,7 +19,8 @@ from ssorl.errors import DataError, SsorlError
 from ssorl.memory import SPARE, fitting, sizes
 from ssorl.report.progress import Progress
 from ssorl.scan import INIT, begin, chunk
-from ssorl.train import Run, _chunks, _groups, _pool, _steps, _table, train, train_many
+from ssorl.tables import Dataset, make_pool, make_table
+from ssorl.train import Run, _chunks, _groups, _steps, train, train_many
 
 AGENT = make("bc", hidden=(4,), batch=8, updates=12)
 TD3BC = make("td3bc", hidden=(4,), batch=8, updates=12)
@@ -36,8 +37,8 @@ def test_transitions_are_those_of_the_trajectories(eps):
     act[7] = np.nan
     run = Run(eps.with_actions(act))
     identity = replace_scaler(eps)
-    pool = jax.device_put(_pool(run, _steps(run, 0), 32))
-    batch = Transitions(500).draw(_table(eps, identity), pool, jax.random.key(1))
+    pool = jax.device_put(make_pool(run.eps, _steps(run, 0), 32))
+    batch = Transitions(500).draw(make_table([Dataset(eps, identity)]), pool, jax.random.key(1))
     seen = set()
     for obs, a, rew, cont, nxt in zip(*map(np.asarray, batch), strict=True):
         step = int(np.flatnonzero(eps.rew == rew)[0])
@@ -133,11 +134,6 @@ def test_steps_that_do_not_exist(eps, step):
         train(AGENT, Run(eps, 0, np.array([3, step])))
 
 
-def test_other_trajectories(eps):
-    with pytest.raises(DataError, match=r"run 1 .* `rew` differ; train them in two calls"):
-        train_many(AGENT, [Run(eps), Run(replace(eps, rew=eps.rew + 1))])
-
-
 def test_counts_follow_the_period(eps):
     agent = make("td3bc", updates=10)
     with pytest.raises(SsorlError, match="every is 5 and must be a positive multiple of 2"):
@@ -148,7 +144,7 @@ def test_counts_follow_the_period(eps):
 
 def test_what_is_shared_is_on_the_device_once(eps):
     """An action table and a pool a run; observations and rewards are not repeated."""
-    table = _table(eps, replace_scaler(eps))
+    table = make_table([Dataset(eps, replace_scaler(eps))])
     assert table.obs.shape == eps.obs.shape and table.rew.shape == (15,)
     assert all(x.dtype in (jnp.float32, jnp.int32) for x in table)
 
@@ -184,9 +180,9 @@ def test_shares_that_are_none(eps, share):
 
 def test_bytes_are_those_of_the_arrays(eps):
     run = Run(eps, 0, np.arange(8))
-    pool = _pool(run, _steps(run, 0), 8)
+    pool = make_pool(run.eps, _steps(run, 0), 8)
     got = sizes(TD3BC, eps.n_steps, len(eps), eps.n_obs, eps.n_act, 8)
-    assert got.table == sum(x.nbytes for x in _table(eps, replace_scaler(eps)))
+    assert got.table == sum(x.nbytes for x in make_table([Dataset(eps, replace_scaler(eps))]))
     assert (got.labels, got.steps) == (pool.act.nbytes, pool.steps.nbytes)
     state = TD3BC.init(jax.random.key(0), eps.n_obs, eps.n_act)
     assert got.learnt == sum(x.nbytes for x in jax.tree.leaves((state, TD3BC.policy(state))))
@@ -196,8 +192,8 @@ def test_work_is_of_the_size_the_compiler_needs(eps):
     """At a batch where activations dominate. XLA fuses on a GPU more and on a CPU less than is made up for here."""
     agent = replace(TD3BC, batch=2048, hidden=(64, 64))
     run = Run(eps)
-    pool = jax.device_put(_pool(run, _steps(run, 0), 15))
-    key, table = jax.random.key(0), _table(eps, replace_scaler(eps))
+    pool = jax.device_put(make_pool(run.eps, _steps(run, 0), 15))
+    key, table = jax.random.key(0), make_table([Dataset(eps, replace_scaler(eps))])
     learnt = begin(agent, eps.n_obs, eps.n_act, key)
     compiled = chunk.lower(agent, 2, None, table, pool, key, learnt, 0, 0.9).compile()
     got = sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act).work

@@ -18,8 +18,10 @@ AGENT = make("bc", hidden=(8,), batch=16, updates=20, lr=1e-3)
 
 
 def some_runs():
-    eps = make_episodes([12, 9, 11])
-    return [Run(eps.with_actions(eps.act * (1 - i / 10)), i, np.arange(30 - 3 * i)) for i in range(6)]
+    """Every other one on other trajectories."""
+    data = [make_episodes([12, 9, 11]), make_episodes([20, 7, 12], seed=1)]
+    some = [(i, data[i % 2]) for i in range(6)]
+    return [Run(eps.with_actions(eps.act * (1 - i / 10)), i, np.arange(30 - 3 * i)) for i, eps in some]
 
 
 def numbers(trained):

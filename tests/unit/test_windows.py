@@ -8,7 +8,8 @@ from conftest import make_episodes
 from ssorl.agents.windows import Windows
 from ssorl.data.stats import Standardiser
 from ssorl.errors import DataError
-from ssorl.train import Run, _pool, _steps, _table
+from ssorl.tables import Dataset, make_pool, make_table
+from ssorl.train import Run, _steps
 
 K = 4
 
@@ -25,8 +26,8 @@ def eps():
 def drawn(eps, needs_actions, steps=None, n=400):
     run = Run(eps, 0, steps)
     identity = Standardiser(np.zeros(eps.n_obs, np.float32), np.ones(eps.n_obs, np.float32))
-    pool = jax.device_put(_pool(run, _steps(run, 0, needs_actions), 16))
-    window = Windows(n, K, needs_actions).draw(_table(eps, identity), pool, jax.random.key(0))
+    pool = jax.device_put(make_pool(run.eps, _steps(run, 0, needs_actions), 16))
+    window = Windows(n, K, needs_actions).draw(make_table([Dataset(eps, identity)]), pool, jax.random.key(0))
     first = [int(np.flatnonzero(eps.rew == r)[0]) for r in np.asarray(window.rew)[:, 0]]
     return jax.tree.map(np.asarray, window), np.array(first)
 

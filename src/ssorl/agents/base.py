@@ -20,7 +20,7 @@ Metrics = dict[str, jax.Array]  # name -> scalar
 
 
 class Table(NamedTuple):
-    """What all runs share, on the device once."""
+    """What all runs share, on the device once; several datasets lie end to end."""
 
     obs: jax.Array  # [R, O] standardised; a step's s_{t+1} is the row after its s_t
     row: jax.Array  # [S] int32, the row of s_t
@@ -34,9 +34,14 @@ class Table(NamedTuple):
 class Pool(NamedTuple):
     """What one run has for itself: its actions and the steps it may learn from."""
 
-    act: Rows  # [S, A] in [-1, 1]; NaN where missing
-    steps: Rows  # [P] int32; only the first `n` count, the rest is padding
+    act: Rows  # [T, A] in [-1, 1], of the steps of the run's own dataset; NaN where missing
+    steps: Rows  # [P] int32, numbers in the table; only the first `n` count, the rest is padding
     n: Rows | np.int32  # scalar int32
+    base: Rows | np.int32 = np.int32(0)  # scalar int32, where in the table the run's dataset begins
+
+    def actions(self, step: jax.Array) -> jax.Array:
+        """Those of some steps of the table, [..., A]."""
+        return self.act[step - self.base]  # type: ignore[return-value]
 
 
 class Batch(NamedTuple):
@@ -77,7 +82,7 @@ class Transitions(NamedTuple):
         # The remainder of 32 random bits favours no step by more than n / 2^32; `randint` would draw twice.
         step = pool.steps[jax.random.bits(key, (self.batch,), jnp.uint32) % pool.n.astype(jnp.uint32)]
         row = table.row[step]
-        return Batch(table.obs[row], pool.act[step], table.rew[step], table.cont[step], table.obs[row + 1])
+        return Batch(table.obs[row], pool.actions(step), table.rew[step], table.cont[step], table.obs[row + 1])
 
 
 class Agent(Protocol):

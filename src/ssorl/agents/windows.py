@@ -42,7 +42,7 @@ class Windows(NamedTuple):
         first = pool.steps[jax.random.bits(key, (self.batch,), jnp.uint32) % pool.n.astype(jnp.uint32)]
         place, left = jnp.arange(self.length), table.left[first][:, None]
         step = first[:, None] + jnp.minimum(place, left - 1)
-        mask, row, act = place < left, table.row[step], pool.act[step]
+        mask, row, act = place < left, table.row[step], pool.actions(step)
         known = ~jnp.isnan(act).any(-1)
         return Window(
             table.obs[row],

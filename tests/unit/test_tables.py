@@ -1,0 +1,203 @@
+"""Runs on different trajectories in one call: as alone, whether they are one program or go one after another."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from conftest import make_episodes
+
+from ssorl import memory
+from ssorl.agents import make
+from ssorl.agents.windows import Windows
+from ssorl.data.stats import Standardiser, standardiser
+from ssorl.errors import DataError, SsorlError
+from ssorl.memory import fitting, sizes, table_bytes
+from ssorl.scan import chunk
+from ssorl.tables import Dataset, bases, distinct, make_pool, make_table, shape_for
+from ssorl.train import Run, _together, train, train_many
+
+AGENT = make("bc", hidden=(4,), batch=8, updates=12)
+DT = make("dt", layers=1, heads=1, width=8, context=3, max_time=0, batch=4, updates=2)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Three datasets of 15, 41 and 15 steps; the third differs from the first in its rewards alone."""
+    one, two = make_episodes([5, 4, 6]), make_episodes([20, 12, 9], seed=1)
+    three = replace(one, rew=one.rew + 1)
+    act = two.act.copy()
+    act[7:] = np.nan
+    return [
+        Run(one, 0),
+        Run(two, 1),
+        Run(one.with_actions(one.act / 2), 2, np.array([1, 8, 2])),
+        Run(two.with_actions(act), 3),
+        Run(replace(three, obs=three.obs.copy()), 4),
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone(runs):
+    return [train(AGENT, run, every=4) for run in runs]
+
+
+def leaves(trained):
+    return jax.tree.leaves([one[:4] for one in trained]) + [x for one in trained for x in one.curve.values()]
+
+
+def test_one_after_another_has_the_bits_of_separate_calls(runs, alone):
+    before = chunk._cache_size()
+    got = train_many(AGENT, runs, every=4)
+    for a, b in zip(leaves(got), leaves(alone), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert chunk._cache_size() - before == 1  # one shape for all, whatever their lengths
+
+
+def test_together_is_as_close_as_in_one_program(runs, alone):
+    looks = []
+    got = train_many(AGENT, runs, every=4, callback=looks.append, together=True)
+    for a, b in zip(leaves(got), leaves(alone), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert {look.runs for look in looks} == {range(5)}
+    for run, done, shown in zip(runs, got, looks[0].scalers, strict=True):
+        np.testing.assert_array_equal(done.scaler.mean, standardiser(run.eps).mean)
+        assert shown is done.scaler
+
+
+def test_windows_together_and_one_after_another(runs):
+    alone = train(DT, runs[1], every=2)
+    for together in (False, True):
+        got = train_many(DT, runs[:2], every=2, together=together)[1]
+        for a, b in zip(leaves([got]), leaves([alone]), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 if together else 0)
+
+
+def test_runs_of_other_sizes(runs):
+    other = make_episodes([5, 4], n_obs=4)
+    with pytest.raises(DataError, match=r"run 1 \(memory\) has observations of 4 and actions of 2 numbers, run 0 .* 3"):
+        train_many(AGENT, [runs[0], Run(other)])
+
+
+# Tables ----------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_is_there_once_whatever_its_actions(runs):
+    copy = replace(runs[1].eps, obs=runs[1].eps.obs.copy(), rew=runs[1].eps.rew.copy())
+    data, of = distinct([*(run.eps for run in runs), copy])
+    assert of == [0, 1, 0, 1, 2, 1] and [one.eps for one in data] == [runs[0].eps, runs[1].eps, runs[4].eps]
+
+
+def test_windows_of_a_later_dataset_are_its_own(runs):
+    """Steps of the second of two datasets; nothing of the padding, of the first or of a third is drawn."""
+    data = [
+        Dataset(run.eps, Standardiser(np.full(3, n, np.float32), np.ones(3, np.float32)))
+        for n, run in enumerate(runs[:2])
+    ]
+    shape = shape_for(data, [[0, 1]], 41)
+    assert shape == (64, 64, 64, 64)  # of 56 steps, 62 observations, 41 labels, 41 steps
+    eps, base = runs[1].eps, bases(data)[1]
+    assert base == 15
+    table = make_table(data, shape)
+    pool = make_pool(eps, np.arange(41, dtype=np.int32), shape.pool, shape.labels, base)
+    assert [len(x) for x in table] == [64] * 7 and len(pool.act) == len(pool.steps) == 64
+    window = jax.tree.map(np.asarray, Windows(300, 4).draw(table, jax.device_put(pool), jax.random.key(0)))
+    first = [int(np.flatnonzero(eps.rew == r)[0]) for r in window.rew[:, 0]]
+    assert set(first) == set(range(41))
+    for b, start in enumerate(first):
+        left = int(eps.start[eps.episode_of_step[start] + 1]) - start
+        assert window.mask[b].sum() == min(4, left)
+        steps = start + np.minimum(np.arange(4), left - 1)
+        np.testing.assert_array_equal(window.obs[b], eps.obs[eps.obs_row[steps]] - 1)
+        np.testing.assert_array_equal(window.next_obs[b], eps.obs[eps.obs_row[steps] + 1] - 1)
+        np.testing.assert_array_equal(window.act[b], eps.scaled_actions()[steps])
+        np.testing.assert_array_equal(window.rew[b], eps.rew[steps])
+
+
+def test_a_single_dataset_is_not_rounded(runs):
+    data, _ = distinct([runs[1].eps])
+    assert shape_for(data, [[0]], 9) == (41, 44, 41, 16)
+    assert [len(x) for x in make_table(data, shape_for(data, [[0]], 9))] == [44] + [41] * 6
+
+
+def test_all_groups_have_the_shape_of_the_largest(runs):
+    data, of = distinct([run.eps for run in runs])
+    assert shape_for(data, [[n] for n in of], 9).steps == 64 and shape_for(data, [[0, 2], [0]], 9).steps == 32
+
+
+# Memory ----------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_together_goes_in_groups(runs, alone, monkeypatch):
+    """Room for the table of all datasets, but for three runs only."""
+    need, whole = sizes(AGENT, 64, 0, 3, 2, 64), table_bytes(128, 128, 3)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: int((3.5 * need.run + whole) / memory.SPARE))
+    looks = []
+    got = train_many(AGENT, runs, every=4, callback=looks.append, together=True)
+    assert [look.runs for look in looks[::3]] == [range(0, 2), range(2, 5)]
+    for a, b in zip(leaves(got), leaves(alone), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_more_datasets_than_fit(runs, monkeypatch):
+    """A group then has room for a dataset each run, at the length that rounding may give it."""
+    need, own = sizes(AGENT, 64, 0, 3, 2, 64), 2 * table_bytes(41, 44, 3)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: int(2.5 * (need.run + own) / memory.SPARE))
+    many = [Dataset(runs[1].eps, standardiser(runs[1].eps))] * 40
+    assert _together(AGENT, many, 40, 41) == 2
+    shape = shape_for(many, [[0, 1]], 41)
+    assert table_bytes(shape.steps, shape.rows, 3) <= 2 * own
+
+
+def test_a_table_is_whole_on_each_of_several_devices(monkeypatch):
+    need = memory.Sizes(table=0, labels=10, steps=0, learnt=0, work=0)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000 / memory.SPARE)
+    for devices, holds in ((1, 50), (2, 66)):  # 20 bytes each; 66 runs: 33 x 10 and 66 x 10 on each of two
+        monkeypatch.setattr(jax, "local_devices", lambda n=devices: [None] * n)
+        assert fitting(need, 1000, own=10) == holds
+
+
+# Checkpoints -----------------------------------------------------------------------------------------------
+
+
+class Stop(Exception):  # noqa: N818
+    """What a test ends a training with."""
+
+
+def stop_at(run, at):
+    def look(look):
+        if run in look.runs and look.at == at:
+            raise Stop
+
+    return look
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_stopped_training_goes_on(tmp_path, runs, together):
+    with pytest.raises(Stop):
+        train_many(AGENT, runs, every=4, callback=stop_at(3, 8), folder=tmp_path, together=together)
+    files = sorted(p.name for p in tmp_path.glob("run*.npz"))
+    assert files == (["runs-0-4.npz"] if together else ["run-0.npz", "run-1.npz", "run-2.npz", "run-3.npz"])
+    heard = []
+    got = train_many(AGENT, runs, 4, None, lambda n, note: heard.append((n, note)), together, tmp_path)
+    assert sum(n for n, note in heard if note == "from a checkpoint") == (5 * 4 if together else 3 * 12 + 4)
+    for a, b in zip(leaves(got), leaves(train_many(AGENT, runs, every=4, together=together)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_group_on_other_trajectories_is_another_training(tmp_path, runs):
+    with pytest.raises(Stop):
+        train_many(AGENT, runs[:2], every=4, callback=stop_at(0, 8), folder=tmp_path, together=True)
+    other = [runs[0], runs[1]._replace(eps=replace(runs[1].eps, rew=runs[1].eps.rew + 1))]
+    with pytest.raises(SsorlError, match=r"is a checkpoint of another training \(run 1 data differs\)"):
+        train_many(AGENT, other, every=4, folder=tmp_path)
+
+
+def test_runs_on_other_trajectories_may_join(tmp_path, runs, alone):
+    """What a call on one dataset left is taken up by one on two."""
+    train_many(AGENT, [runs[0]], every=4, folder=tmp_path)
+    looks = []
+    got = train_many(AGENT, runs[:2], every=4, callback=lambda look: looks.append(list(look.runs)), folder=tmp_path)
+    assert looks == [[1]] * 3
+    for a, b in zip(leaves(got), leaves(alone[:2]), strict=True):
+        np.testing.assert_array_equal(a, b)
