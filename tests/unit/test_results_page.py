@@ -36,7 +36,7 @@ def finish(store, name, n):
 
 
 def test_cells_are_packed_once_and_drawn(results, tmp_path):
-    finish(tmp_path / "one", "maze2d", 36)
+    finish(tmp_path / "one", "maze2d", 90)  # the first of four mazes
     results.pack([tmp_path / "one"])
     lines = results.PACKED.read_text().splitlines()
     finish(tmp_path / "two", "example-density", 1)
@@ -48,11 +48,58 @@ def test_cells_are_packed_once_and_drawn(results, tmp_path):
     results.draw()
     page = results.PAGE.read_text()
     assert f"{len(lines) + 1} results so far: {len(lines) + 1} on a machine at `abc1234`" in page
-    for name in ("example-density", "maze2d"):
-        assert f"`{name}`, scale paper" in page and f"ssorl study run {name} --scale paper" in page
+    for name, part in (("example-density", ""), ("maze2d", " --only dataset=maze2d-open-dense")):
+        assert f"`{name}`, scale paper" in page and f"ssorl study run {name} --scale paper{part}\n" in page
     pictures = {p.name for p in results.FIGURES.iterdir()}
-    assert pictures == {"example-density-paper-density.png", "maze2d-paper-by-quality.png"}
+    whole = "maze2d-paper-dataset-maze2d-open-dense-by-quality.png"
+    assert pictures == {"example-density-paper-density.png", whole}
     assert all(f"figures/{name}" in page for name in pictures)
-    left = [line for line in page.splitlines() if line.startswith("| maze2d")]
-    assert len(left) == 1 and f"| {260 - len(lines)} | 260 |" in left[0]
-    assert "| example-density |" not in page  # nothing of it is left to run
+    left = [line for line in page.splitlines() if line.startswith("| `maze2d`")]
+    assert len(left) == 1 and "| 156 of 156 |" in left[0] and f"| {260 - len(lines)} of 260 |" in left[0]
+    assert "| `example-density` |" not in page  # nothing of it is left to run
+
+
+def test_what_is_not_whole_is_not_drawn(results, tmp_path):
+    study = STUDIES["dt-joint"]
+    assert results.whole(study, "lite", tmp_path) is None
+    for point in study.points("lite"):
+        if point.at["agent"] == "td3bc":
+            cells.write(tmp_path, point.cell, {k: v for k, v in result(point).items() if k != "schema"}, ABOUT)
+    assert results.whole(study, "lite", tmp_path) is None  # one agent is no comparison
+    for point in study.points("lite"):
+        if point.at["agent"] == "dt-joint":
+            cells.write(tmp_path, point.cell, {k: v for k, v in result(point).items() if k != "schema"}, ABOUT)
+    assert results.whole(study, "lite", tmp_path) == {"agent": ["dt-joint", "td3bc"]}
+
+
+def test_checks_that_wait_for_cells_are_left_out(results):
+    head = "| check | why open |\n| --- | --- |\n"
+    told = (
+        f"## one\n\n{head}| a | cells are missing | 3 |\n| b | – | 0 |\n\n## two\n\n{head}| c | cells are missing | 3 |"
+    )
+    assert results.decided(told) == f"## one\n\n{head}| b | – | 0 |\n"
+
+
+def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "STUDIES", {"idm-robust": STUDIES["idm-robust"]})
+    monkeypatch.setattr(results, "README", tmp_path / "README.md")
+    results.README.write_text("before\n<!-- generated: results -->\nold\n<!-- end -->\nafter\n")
+    (tmp_path / "results").mkdir()
+    hopper = {"dataset": "hopper-medium-expert", "quality": 50}
+    errors = [{**hopper, "idm": idm, "mse": mse} for idm, mse in (("paper", 0.04), ("robust", 0.01), ("robust", 0.02))]
+    (tmp_path / "results" / "idm-table.jsonl").write_text("\n".join(map(json.dumps, errors)))
+    speed = {"case": "td3bc:5120:30", "fused": True, "updates_per_second": 12345, "device": "GPU"}
+    (tmp_path / "results" / "agent-speed.jsonl").write_text(json.dumps(speed))
+    store = tmp_path / "store"
+    results.front(store)
+    assert "old" in results.README.read_text()  # nothing to tell yet
+    earned = {"baseline": 20.0, "ss": 50.0, "oracle": 60.0}
+    for point in STUDIES["idm-robust"].points("lite"):
+        told = {k: v for k, v in result(point).items() if k != "schema"}
+        score = earned[point.at["variant"]] + 10 * (point.at.get("idm") == "robust")
+        cells.write(store, point.cell, {**told, "scores": {"last": 0.0, "average": score}}, ABOUT)
+    results.front(store)
+    page = results.README.read_text()
+    assert page.startswith("before\n<!-- generated: results -->\n![") and page.endswith("<!-- end -->\nafter\n")
+    assert "**20 → 60**" in page and "60 [60, 60] with all actions known" in page and "3 seeds" in page
+    assert "**0.015**" in page and "leaves 0.040" in page and "**12,345/s**" in page

@@ -10,6 +10,7 @@ from study_samples import fill
 
 from ssorl.report import study_charts, study_parts
 from ssorl.report.study import page
+from ssorl.report.study_answer import answer
 from ssorl.report.study_svg import columns
 from ssorl.report.svg import Bar
 from ssorl.study import stats
@@ -196,6 +197,30 @@ def test_a_part_has_a_page_of_its_own(tmp_path, monkeypatch):
     assert ">20 of 20<" in html  # 2 datasets, 2 seeds: an oracle, and 2 others at 2 qualities
 
 
+def test_the_averaged_weights_have_a_page_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("ssorl.report.study.pictures", lambda *args: [])  # they take seconds
+    study = STUDIES["idm-robust"]
+    fill(tmp_path, study, "lite", noise=0.0)
+    path = page(study, "lite", tmp_path, policy="average")
+    assert path.name == "idm-robust-lite-average-weights.html" and "(average weights)" in path.read_text()
+    text, plain = (re.sub("<[^>]*>", "", p.read_text()) for p in (path, page(study, "lite", tmp_path)))
+    assert "--policy average" in text and "--policy" not in plain
+    pair = zip(gather(study, "lite", tmp_path), gather(study, "lite", tmp_path, policy="average"), strict=True)
+    assert all(b.score == pytest.approx(a.score + 1) for a, b in pair)  # as the samples have it
+
+
+def test_what_better_labels_are_worth_is_said(tmp_path):
+    study = STUDIES["idm-robust"]
+    of = lambda at: {"baseline": 20.0, "oracle": 90.0}.get(at["variant"], 50.0 + 10 * (at.get("idm") == "robust"))  # noqa: E731
+    fill(tmp_path, study, "lite", noise=0.0, of=of)
+    said = answer(study, "lite", gather(study, "lite", tmp_path))
+    assert "SS earns 50 with the paper's labels and 60 with robust labels, 20 without" in said
+    assert said.endswith("the difference is 10.")
+    by_quality, *_ = charts("idm-robust", tmp_path)
+    names = [line.name for line in by_quality.charts[0].lines]
+    assert names == ["labelled data alone", "the paper's labels", "all actions known", "robust labels"]
+
+
 def test_the_same_results_give_the_same_files(tmp_path):
     study = STUDIES["example-density"]
     folder = page(study, "lite", fill(tmp_path, study)).parent
@@ -250,13 +275,13 @@ def test_scores_against_the_errors_of_labels(tmp_path):
     fill(tmp_path, STUDIES["idm-robust"], "lite", noise=0.0)
     _, _, figure = charts("idm-robust", tmp_path)
     lines = {line.name: line for line in figure.charts[0].lines}
-    assert set(lines) == {"paper", "robust"} and not any(line.joined for line in lines.values())
+    assert set(lines) == {"the paper's labels", "robust labels"} and not any(line.joined for line in lines.values())
     assert all(
         len(line.x) == 2 * 6 for line in lines.values()
     )  # datasets x qualities; baseline and oracle have no labels
     # At q = 100 the samples have an MSE of 0.2 / (1 + 100 / 30), 96 points for SS and 92 for the oracle.
-    assert lines["paper"].x[0] == pytest.approx((0.2 / (1 + 100 / 30)) ** 0.5)
-    assert lines["paper"].y[0] == pytest.approx(96 / 92)
+    assert lines["the paper's labels"].x[0] == pytest.approx((0.2 / (1 + 100 / 30)) ** 0.5)
+    assert lines["the paper's labels"].y[0] == pytest.approx(96 / 92)
 
 
 def test_what_a_killed_report_left_is_cleared_away(tmp_path):

@@ -261,11 +261,15 @@ class Report:
     """Draw a study's page from what is done of it; of a part of it, a page of its own."""
 
     part: Flat[Part]
+    policy: Annotated[
+        Literal["last", "average"] | None,
+        arg("{last,average}", "whose weights score: every result keeps both (as the scale says, which is the last)"),
+    ] = None
     json: Json = False
 
     def run(self) -> None:
         """Draw and tell where."""
-        _draw(self.part, self.json, {})
+        _draw(self.part, self.json, {}, self.policy)
 
 
 @dataclass(frozen=True)
@@ -285,7 +289,7 @@ class Study:
         self.command.run()
 
 
-def _draw(part: Part, as_json: bool, told: dict[str, Any]) -> None:
+def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = None) -> None:
     from ssorl.report.study import page
 
     part.points()  # says what is wrong with the part
@@ -293,8 +297,8 @@ def _draw(part: Part, as_json: bool, told: dict[str, Any]) -> None:
     if study.figure == "claims":
         from ssorl.study.claims import ledger
 
-        claims = ledger(part.store, part.scale, part.seeds, part.chosen())
-    path = page(study, part.scale, part.store, part.seeds, part.chosen(), part.name)
+        claims = ledger(part.store, part.scale, part.seeds, part.chosen(), policy)
+    path = page(study, part.scale, part.store, part.seeds, part.chosen(), part.name, policy)
     if as_json:
         rows = [{"number": v.claim.number, "claim": v.claim.statement, "outcome": v.outcome} for v in claims]
         at = {"study": part.name, "scale": part.scale, "page": str(path)}

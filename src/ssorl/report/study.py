@@ -38,14 +38,16 @@ def page(
     seeds: int | None = None,
     only: Mapping[str, Sequence[Any]] | None = None,
     name: str | None = None,
+    policy: str | None = None,
 ) -> Path:
     """Write the page of a study at a scale into STORE/reports, with PNG, PDF and Markdown beside it; its path.
 
-    With `seeds` or `only` it is of that part, and has a file of its own. `name` is what the command line calls it.
+    With `seeds` or `only` it is of that part, and has a file of its own, as it has with a `policy`, whose weights then
+    score in place of those that the scale names. `name` is what the command line calls it.
     """
     scale, store = find_scale(scale).name, Path(store)
-    found = gather(study, scale, store, seeds, only)
-    part = _part(seeds, only or {})
+    found = gather(study, scale, store, seeds, only, policy)
+    part = _part(seeds, only or {}, policy)
     title = (study.title or study.name) + (f" ({part})" if part else "")
     if study.figure == "claims":
         from ssorl.study.claims import judge
@@ -58,6 +60,7 @@ def page(
     badge = "smoke: no evidence" if scale == "smoke" else f"scale {scale}"
     flags = ["--seeds", str(seeds)] if seeds else []
     flags += ["--only", *(f"{axis}={value}" for axis, some in only.items() for value in some)] if only else []
+    more_flags = {"run": [], "report": ["--policy", policy] if policy else []}
     with holding([stem.parent]):  # one at a time, and what a killed one left goes
         beside = [
             markdown(
@@ -82,9 +85,9 @@ def page(
             note="Finished cells are never run again; the second command draws this page anew.",
             command=" && ".join(
                 shlex.join(
-                    ["ssorl", "study", verb, name or study.name, "--scale", scale, "--store", str(store), *flags]
+                    ["ssorl", "study", verb, name or study.name, "--scale", scale, "--store", str(store), *flags, *own]
                 )
-                for verb in ("run", "report")
+                for verb, own in more_flags.items()
             ),
             tables=[
                 ("Missing cells", _missing(found), True),
@@ -97,10 +100,11 @@ def page(
     return path
 
 
-def _part(seeds: int | None, only: Mapping[str, Sequence[Any]]) -> str:
+def _part(seeds: int | None, only: Mapping[str, Sequence[Any]], policy: str | None = None) -> str:
     """Which part of a study, in words."""
     some = [f"{axis} {', '.join(map(str, values))}" for axis, values in only.items()]
-    return "; ".join(some + ([f"{seeds} {'seed' if seeds == 1 else 'seeds'}"] if seeds else []))
+    some += [f"{seeds} {'seed' if seeds == 1 else 'seeds'}"] if seeds else []
+    return "; ".join(some + ([f"{policy} weights"] if policy else []))
 
 
 def _plain(text: str) -> str:

@@ -21,9 +21,11 @@ def answer(study: Study, scale: str, found: list[Found]) -> str:
         return "A smoke run: it shows that everything runs, and is no evidence of anything else."
     if {"baseline", "ss"} <= set(values(found, "variant")) and (said := _gain(found)):
         return said
+    if study.by not in ("variant", "agent") and (said := _apart(study, found)):
+        return said
     if study.figure == "iqm" and (said := _best(study, found)):
         return said
-    return f"{study.title}: {len(cells):,} results."
+    return f"{study.title}: {len(cells):,} {'result' if len(cells) == 1 else 'results'}."
 
 
 def caveats(scale: str, found: list[Found]) -> list[str]:
@@ -65,6 +67,24 @@ def _gain(found: list[Found]) -> str:
 
 
 PAIR = ("baseline", "ss")
+
+
+def _apart(study: Study, found: list[Found]) -> str:
+    """What SS earns with one of two, and with the other, over all places; and the labelled data alone, for scale."""
+    ss = select(found, {"variant": "ss"})
+    if len(names := values(ss, study.by)) != 2:
+        return ""
+    told = [parts.tasks(ss, {study.by: name}) for name in names]
+    means = [parts.estimate(stats.mean, one) for one in told]
+    diff = parts.estimate(stats.difference(stats.mean), *reversed(told))
+    if diff is None or not all(means):
+        return ""
+    each = " and ".join(
+        f"{parts.text(mean)} with {parts.named(study.by, name)}" for name, mean in zip(names, means, strict=True)
+    )
+    base = parts.estimate(stats.mean, parts.tasks(found, {"variant": "baseline"}))
+    alone = f", {parts.text(base)} without the unlabelled data" if base else ""
+    return f"In the mean over all places SS earns {each}{alone}; the difference is {parts.text(diff)}."
 
 
 def _places(found: list[Found]) -> list[tuple[str, list[Found]]]:

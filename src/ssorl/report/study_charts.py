@@ -223,6 +223,8 @@ def _against(
     """Lines over the qualities, one for each thing compared."""
     by = [study.by] if study.by == "variant" or len(values(some, "variant")) < 2 else [study.by, "variant"]
     series = parts.split(some, by)
+    if len(values([one for one in some if study.by in one.at], "variant")) == 1:  # they need not be told apart by it
+        series = [(parts.split(mine, [study.by])[0][0] or name, mine) for name, mine in series]
     lines, told = [], {}
     for i, (name, mine) in enumerate(series):
         x = sorted(q for q in values(mine, "quality") if isinstance(q, int | float))

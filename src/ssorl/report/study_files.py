@@ -25,6 +25,7 @@ MARKS = {"ss": "o", "oracle": "D", "baseline": "s", "c0": "s", "c1": "o", "c2": 
 MARKED = 8  # points up to which an axis has its numbers at them
 ACROSS = 3  # panels in a row
 SIZE = (3.5, 2.7)  # inches of a panel
+LEGEND = 50  # and of names in a legend below it
 WORDS = 52  # characters of a title that fit above one
 
 
@@ -52,10 +53,11 @@ def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> li
                 axis.legend(fontsize=6.5, frameon=False)
         if alike and len(charts[0].legend) > 1:  # one for all, where it hides no line
             handles, names = axes.flat[0].get_legend_handles_labels()
-            sheet.legend(handles, names, fontsize=7, frameon=False, ncols=4, loc="outside lower center")
+            across = max(1, min(4, int(LEGEND * n / max(map(len, names)))))
+            sheet.legend(handles, names, fontsize=7, frameon=False, ncols=across, loc="outside lower center")
         for axis in axes.flat[len(charts) :]:
             axis.set_visible(False)
-        sheet.suptitle(f"{fill(_plain(title), WORDS * n)}\n{note}", fontsize=9)
+        sheet.suptitle(f"{fill(_plain(title, 160), WORDS * n)}\n{note}", fontsize=9)
         for suffix in (".png", ".pdf"):
             path = stem.with_name(f"{stem.name}-{figure.key}{suffix}")
             with atomic(path) as fresh:
@@ -156,9 +158,9 @@ def _array(values: Sequence[Value]) -> np.ndarray:
     return np.array([np.nan if v is None else v for v in values], float)
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, most: int = 60) -> str:
     """Without the sign that begins a formula: names come from the user."""
-    return study_parts.shortened(text, 60).replace("$", r"\$")
+    return study_parts.shortened(text, most).replace("$", r"\$")
 
 
 def _cell(value: Any) -> str:

@@ -18,6 +18,7 @@ VARIANTS = {"baseline": "baseline", "ss": "SS", "oracle": "oracle"}  # as the pa
 KINDS = 8  # colours for series other than baseline, SS and oracle
 LOWER = 50  # the paper tells the worse half of the label qualities apart
 BRIEF = {key: name for v, name in VARIANTS.items() for key in (v, words.NAMES[v])}  # in the heads of tables
+LABELS = {"paper": "the paper's labels", "robust": "robust labels"}
 SHORT = {"lambda_s": "λ_s", "lambda_r": "λ_r", "labelled": "labelled", "unlabelled": "unlabelled"}
 
 
@@ -31,6 +32,8 @@ def named(name: str, value: Any) -> str:
         return f"q = {value:g}" if isinstance(value, int | float) else f"q = {value}"
     if name.endswith("fraction") and isinstance(value, int | float):
         return f"{100 * value:g} % {name.removesuffix('fraction').strip('_') or 'labelled'}"
+    if name == "idm" and value in LABELS:
+        return LABELS[value]
     if name in SHORT:
         return f"{SHORT[name]}{' = ' if name.startswith('lambda') else ' '}{value}"
     return str(value) if isinstance(value, str) else f"{name} = {value}"

@@ -100,12 +100,16 @@ class Verdict:
 
 
 def ledger(
-    store: Path | str, scale: str, seeds: int | None = None, only: Mapping[str, Iterable[Any]] | None = None
+    store: Path | str,
+    scale: str,
+    seeds: int | None = None,
+    only: Mapping[str, Iterable[Any]] | None = None,
+    policy: str | None = None,
 ) -> list[Verdict]:
     """Every claim, judged by what the store holds at a scale, or by a part of it."""
     from ssorl.study.paper import STUDIES
 
-    return judge(gather(STUDIES["claims"], scale, store, seeds, only), scale)
+    return judge(gather(STUDIES["claims"], scale, store, seeds, only, policy), scale)
 
 
 def judge(found: list[Found], scale: str) -> list[Verdict]:

@@ -44,10 +44,12 @@ def gather(
     store: Path | str,
     seeds: int | None = None,
     only: Mapping[str, Iterable[Any]] | None = None,
+    policy: str | None = None,
 ) -> list[Found]:
     """Every point of the study at a scale, or of the part asked for, with its result where it has finished.
 
-    Where the store has further seeds than the scale asks for, they are there too, unless `seeds` says how many.
+    Where the store has further seeds than the scale asks for, they are there too, unless `seeds` says how many. Scores
+    are of the weights that the scale names, or of `policy`: every result keeps what both earn.
     """
     shelf: dict[str, tuple[dict | None, str]] = {}
     found: dict[tuple, Found] = {}
@@ -57,7 +59,8 @@ def gather(
         for point in points:
             name = point.cell.hash
             if name not in shelf:
-                shelf[name] = read(Path(store) / "cells" / name)
+                told, why = read(Path(store) / "cells" / name)
+                shelf[name] = told if policy is None or told is None else _of(told, policy), why
             fresh[tuple(point.at.items())] = Found(point.at, name, *shelf[name])
         return [found.setdefault(key, one) for key, one in fresh.items() if key not in found]
 
@@ -86,6 +89,11 @@ def read(folder: Path) -> tuple[dict | None, str]:
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         return None, "result.json is of another version; delete the folder and run the study again"
     return told, ""
+
+
+def _of(told: dict, policy: str) -> dict:
+    """A result as its other weights earned it. Its learning curve stays that of the weights the scale names."""
+    return {**told, "score": _table(told, "scores").get(policy)}
 
 
 def select(found: Iterable[Found], at: Mapping[str, Any]) -> list[Found]:
