@@ -42,11 +42,11 @@ class Keep:
     def labels(self, cell: Cell, done: Filled) -> None:
         """Labels, just made."""
 
-    def checkpoints(self, group: int) -> Path | None:
-        """Where a group of trainings is kept."""
+    def checkpoints(self) -> Path | None:
+        """Where the trainings are kept."""
 
     def log(self, jobs: list[Job]) -> Log:
-        """Where the metrics of a group of trainings go."""
+        """Where the metrics of the trainings go."""
         return lambda look, **more: None
 
     def players(self, players: dict[Job, Player]) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split, apply, truth
-from ssorl.data.stats import standardiser
 from ssorl.evaluate import evaluate
 from ssorl.idm.fill import Filled, fill
 from ssorl.idm.fit import fit_many
@@ -154,26 +153,17 @@ def surest(filled: Filled, share: float | None) -> Episodes:
 def train(
     plan: Plan, runs: dict[Job, Run], keep: Keep, watch: Watch, glance: Callable[..., Any] | None = None
 ) -> dict[Job, Trained]:
-    """All agents, those that share their trajectories in one call; `glance` looks at them in place of `peek`."""
-    groups: dict[int, list[Job]] = {}
-    for job, one in runs.items():
-        groups.setdefault(id(one.eps.obs), []).append(job)
-    trained = {}
-    for number, group in enumerate(groups.values()):
-        some = [runs[job] for job in group]
-        trained |= zip(
-            group,
-            train_many(
-                plan.agent,
-                some,
-                every=plan.every,
-                callback=partial(glance or peek, plan, some, keep.log(group)),
-                progress=partial(watch.progress, "training"),
-                folder=keep.checkpoints(number),
-            ),
-            strict=True,
-        )
-    return {job: trained[job] for job in runs}
+    """All agents in one call; `glance` looks at them in place of `peek`."""
+    some = list(runs.values())
+    trained = train_many(
+        plan.agent,
+        some,
+        every=plan.every,
+        callback=partial(glance or peek, plan, some, keep.log(list(runs))),
+        progress=partial(watch.progress, "training"),
+        folder=keep.checkpoints(),
+    )
+    return dict(zip(runs, trained, strict=True))
 
 
 def peek(plan: Plan, runs: list[Run], log: Log, look: Look) -> np.ndarray | None:
@@ -181,10 +171,10 @@ def peek(plan: Plan, runs: list[Run], log: Log, look: Look) -> np.ndarray | None
     if not plan.env:
         return log(look)
     params = jax.device_get(look.average if plan.policy == "average" else jax.vmap(plan.agent.policy)(look.state))
-    scaler = standardiser(runs[0].eps)
+    metas = [runs[i].eps.meta for i in look.runs]
     players = [
         Player(plan.agent, jax.tree.map(lambda x, i=place: x[i], params), scaler, meta.low, meta.high)
-        for place, meta in enumerate(runs[i].eps.meta for i in look.runs)
+        for place, (scaler, meta) in enumerate(zip(look.scalers, metas, strict=True))
     ]
     scores = evaluate(players, plan.env, PEEK, STARTS + 1).returns.mean(1)
     log(look, score=scores)

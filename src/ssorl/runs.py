@@ -206,9 +206,9 @@ class Folder(Keep):
         arrays = {"step": steps, "act": act[steps], "act_std": std[steps], "unseen": unseen[steps]}
         write_npz(home / "proxies" / f"{seed}.npz", arrays)
 
-    def checkpoints(self, group: int) -> Path | None:
+    def checkpoints(self) -> Path | None:
         """Where the engine keeps its trainings."""
-        return self.path / "checkpoints" / str(group)
+        return self.path / "checkpoints" / "0"  # as it was called when other trajectories had a folder of their own
 
     def log(self, jobs: list[Job]) -> Log:
         """Lines in metrics.jsonl, and what else was asked for."""

@@ -221,6 +221,8 @@ def test_an_estimate_adds_up(tmp_path):
     play, start = 260 * 2 * 30 * 1000 / 60_000, 4 * 20
     assert found.seconds["gpu"] == pytest.approx(train + fit + play + start, rel=0.1)
     assert found.seconds["cpu"] > 100 * found.seconds["gpu"]
+    thirds = STUDIES["labelled-quality"]  # every split leaves other trajectories; two datasets, two agents
+    assert cost(thirds, "paper", tmp_path, thirds.cells("paper")).shapes == 4
     data = cost(STUDIES["densities"], "paper", tmp_path, STUDIES["densities"].cells("paper"))
     assert data.seconds == {"gpu": 0, "cpu": 0}
 

@@ -220,6 +220,30 @@ def test_a_batch_fits_the_device_and_is_no_larger_than_pays(cells, dataset, monk
     assert schedule.room(cells) == 2
 
 
+def test_a_batch_of_different_trajectories_fits_the_device(dataset, monkeypatch):
+    """Each cell brings its own to the table: those that its split leaves, at the length that rounding may give them."""
+    base = {**BASE, "dataset": dataset, "setup": "decoupled", "unlabelled_fraction": 0.5}
+    base = {k: v for k, v in base.items() if k != "fraction"}
+    cells = [resolve({**base, "seed": seed}, SCALES["smoke"]) for seed in range(6)]
+    eps, agent = execute.dataset(dataset).eps, execute.plan_of(cells[0], execute.dataset(dataset).eps).agent
+    left = [execute._tasks([cell], eps)[cell].data for cell in cells]
+    n_steps, n_rows = max(one.n_steps for one in left), max(one.n_steps + len(one) for one in left)
+    assert n_steps < eps.n_steps
+    table, need = memory.table_bytes(n_steps, n_rows, eps.n_obs), memory.sizes(agent, n_steps, 0, eps.n_obs, eps.n_act)
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    for free, room in ((8 * (need.run + 2 * table), 6), (2.1 * (2 * need.run + 2 * table), 2), (need.run, 1)):
+        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free / memory.SPARE)
+        assert schedule.room(cells) == room
+    # Beside them some whose trajectories are all.
+    whole = [resolve({**BASE, "dataset": dataset, "seed": seed}, SCALES["smoke"]) for seed in range(2)]
+    assert shape(whole[0]) == shape(cells[0])
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1e12)
+    assert schedule.room([*cells, *whole]) == 8
+    # One that cannot be drawn is its batch's to tell of.
+    odd = resolve({**base, "labelled_fraction": 1e-9, "seed": 0}, SCALES["smoke"])
+    assert schedule.room([odd]) == 1
+
+
 def test_what_another_process_holds_is_left_and_waited_for(cells, tmp_path, monkeypatch, done):
     """While it is held nothing runs; once the other is through its results are taken."""
     monkeypatch.setattr(store_of.wait_for_others, "__defaults__", (0.05,))

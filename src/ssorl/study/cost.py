@@ -95,12 +95,8 @@ def seconds(cells: Sequence[Cell], models: Sequence[Cell], device: Device) -> fl
 
 
 def programs(cells: Sequence[Cell]) -> set[tuple]:
-    """What is compiled apart: cells of another shape, and those whose split leaves other trajectories."""
-    return {
-        (shape(cell), (cell.recipe, cell.seed) if cell.setup == "decoupled" else None)
-        for cell in cells
-        if cell.kind != "data"
-    }
+    """What is compiled apart: cells of another shape, whatever trajectories their splits leave."""
+    return {shape(cell) for cell in cells if cell.kind != "data"}
 
 
 def updates(cell: Cell) -> int:

@@ -22,6 +22,7 @@ from ssorl.agents import AGENTS
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.sources import load
+from ssorl.data.split import Split
 from ssorl.errors import SsorlError
 from ssorl.evaluate import evaluate, horizon
 from ssorl.idm.fill import Filled
@@ -139,16 +140,29 @@ def plan_of(cell: Cell, eps: Episodes) -> Plan:
 
 
 def _tasks(cells: Sequence[Cell], eps: Episodes) -> dict[Cell, Task]:
-    """Each cell's trajectories; cells of one split share them, and so can train in one program."""
+    """Each cell's trajectories; cells of one split share them."""
     drawn: dict[tuple, Task] = {}
     out = {}
     for cell in cells:
         key = (cell.setup, cell.recipe, cell.setup and cell.seed)
         if key not in drawn:
-            how = getattr(splits, cell.setup) if cell.setup else None
-            drawn[key] = pipeline.task(eps, how and how(eps, **dict(cell.recipe), seed=cell.seed))
+            drawn[key] = pipeline.task(eps, draw(cell, eps))
         out[cell] = drawn[key]
     return out
+
+
+def draw(cell: Cell, eps: Episodes) -> Split | None:
+    """The split of a cell; None where nothing is hidden."""
+    return getattr(splits, cell.setup)(eps, **dict(cell.recipe), seed=cell.seed) if cell.setup else None
+
+
+def lengths_left(cell: Cell, eps: Episodes) -> np.ndarray:
+    """Of the trajectories that its split leaves; none where it cannot be drawn, which its batch will tell of."""
+    try:
+        split = draw(cell, eps)
+    except SsorlError:
+        return eps.lengths[:0]
+    return eps.lengths if split is None else eps.lengths[np.append(split.labelled, split.unlabelled)]
 
 
 def _run(cell: Cell, task: Task, filled: Filled | None) -> Run:

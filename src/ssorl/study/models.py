@@ -46,9 +46,9 @@ class Kept(Keep):
         files.save(done.ready, self.home(cell) / "model")
         write_json(self.home(cell) / "report.json", done.report)
 
-    def checkpoints(self, group: int) -> Path | None:
-        """Of the batch's trainings on one set of trajectories."""
-        return self.work and self.work / str(group)
+    def checkpoints(self) -> Path | None:
+        """Of the batch's trainings."""
+        return self.work and self.work / "0"
 
 
 def proxies(plan: Plan, tasks: dict[Cell, Task], keep: Kept, watch: Watch) -> dict[Cell, Filled]:

@@ -66,15 +66,24 @@ def room(group: list[Cell]) -> int:
     """How many cells of a shape the devices of this machine hold at once."""
     import jax
 
-    from ssorl.memory import fitting, sizes
-    from ssorl.study.execute import dataset, plan_of
+    from ssorl.memory import fitting, sizes, table_bytes
+    from ssorl.study.execute import dataset, lengths_left, plan_of
+    from ssorl.tables import rounded
 
     if jax.default_backend() == "cpu" or group[0].kind != "return":
         return MOST_ON_CPU
     eps = dataset(group[0].dataset).eps
-    need = sizes(plan_of(group[0], eps).agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
+    agent, own = plan_of(group[0], eps).agent, 0
+    need = sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
+    if apart := {(cell.recipe, cell.seed): cell for cell in group if cell.setup == "decoupled"}:
+        left = [lengths_left(cell, eps) for cell in apart.values()]
+        n_steps = max(int(lengths.sum()) for lengths in left)
+        own = 2 * table_bytes(n_steps, n_steps + max(map(len, left)), eps.n_obs)  # rounding does not double it
+        shared = any(cell.setup != "decoupled" for cell in group)
+        longest = rounded(max(n_steps, eps.n_steps * shared))
+        need = sizes(agent, longest, 0, eps.n_obs, eps.n_act)._replace(table=2 * need.table * shared)
     some = max(1, min(MOST, ENOUGH // need.work)) * len(jax.local_devices())
-    return fitting(need, min(len(group), some))
+    return fitting(need, min(len(group), some), own)
 
 
 def run(
