@@ -6,17 +6,19 @@ softmax stay float32. Inputs may have any leading axes, or none.
 
 from __future__ import annotations
 
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssorl import kernels
+from ssorl.errors import SsorlError
 from ssorl.nn import Params
-
-# cuDNN's attention instead of XLA's where blocks are bfloat16, but for the last; it knows no dropout of its weights.
-_CUDNN = False
-
 
 # Weights ---------------------------------------------------------------------------------------------------
 
@@ -113,6 +115,26 @@ def linear(layer: Params, x: jax.Array) -> jax.Array:
     return (y.astype(jnp.float32) + layer["b"]).astype(x.dtype)
 
 
+@jax.custom_vjp
+def _relu(y: jax.Array, b: jax.Array) -> jax.Array:
+    """A bias and a ReLU in the precision of y[..., N]: so a GPU does them on the way out of the product before."""
+    return jax.nn.relu(y + b.astype(y.dtype))
+
+
+def _relu_ahead(y: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    y = _relu(y, b)
+    return y, y
+
+
+def _relu_back(y: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+    # The barrier, because XLA knows that it could as well ask, and so would have to keep, what the ReLU was given.
+    dy = jnp.where(jax.lax.optimization_barrier(y) > 0, dy, 0)
+    return dy, dy.reshape(-1, dy.shape[-1]).astype(jnp.float32).sum(0)
+
+
+_relu.defvjp(_relu_ahead, _relu_back)
+
+
 def _tokens(params: Params, rtg: jax.Array, obs: jax.Array, act: jax.Array, time: jax.Array) -> jax.Array:
     """Embeddings in the order of the sequence, [..., 3 K, width]."""
     tokens = [linear(params["rtg"], rtg[..., None]), linear(params["obs"], obs), linear(params["act"], act)]
@@ -126,24 +148,48 @@ def _tokens(params: Params, rtg: jax.Array, obs: jax.Array, act: jax.Array, time
 def _block(p: Params, x: jax.Array, heads: int, ask: slice, dropout: float, seeds: jax.Array | None) -> jax.Array:
     """Attention and a two-layer network, each added to x[..., T, width]; the tokens `ask` come out."""
     s_weights, s_join, s_down = (None, None, None) if seeds is None else seeds
-    h = _norm(p["norm1"], x)
-    whole = ask == slice(None)
-    if whole:
-        q, k, v = jnp.split(linear(p["qkv"], h), 3, axis=-1)
-    else:
-        width = x.shape[-1]
-        q = linear(jax.tree.map(lambda w: w[..., :width], p["qkv"]), h[..., ask, :])
-        k, v = jnp.split(linear(jax.tree.map(lambda w: w[..., width:], p["qkv"]), h), 2, axis=-1)
-        x = x[..., ask, :]
-    q, k, v = (y.reshape(*y.shape[:-1], heads, -1) for y in (q, k, v))
-    if _CUDNN and whole and q.dtype == jnp.bfloat16:
-        mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")
-    else:
-        place = np.arange(k.shape[-3])
-        mixed = _attention(q, k, v, place[ask][:, None] >= place, dropout, s_weights)
+    mixed = _attend(p["qkv"], _norm(p["norm1"], x), heads, ask, dropout, s_weights)
+    x = x[..., ask, :]
     x = x + _drop(linear(p["join"], mixed.reshape(x.shape)), dropout, s_join)
-    h = jax.nn.relu(linear(p["up"], _norm(p["norm2"], x)))
+    h = _relu(_norm(p["norm2"], x) @ p["up"]["w"].astype(x.dtype), p["up"]["b"])
     return x + _drop(linear(p["down"], h), dropout, s_down)
+
+
+def _attend(p: Params, h: jax.Array, heads: int, ask: slice, dropout: float, seed: jax.Array | None) -> jax.Array:
+    """What the tokens `ask` of h[..., T, width] make of those before them, [..., Q, heads, D]."""
+    width, place = h.shape[-1], np.arange(h.shape[-2])
+    if ask == slice(None):
+        given = [(p, h)]
+    else:  # of the tokens that are not asked for, no query either
+        queries, others = (jax.tree.map(lambda w, cut=cut: w[..., cut], p) for cut in np.s_[:width, width:])
+        given = [(queries, h[..., ask, :]), (others, h)]
+    if fused := _fused(width // heads, len(place), h.dtype):
+        parts = tuple(_by_head(x @ layer["w"].astype(x.dtype), width, heads) for layer, x in given)
+        return fused(parts, tuple(_by_head(layer["b"], width, heads) for layer, _ in given), ask, dropout, seed)
+    parts = [_by_head(linear(layer, x), width, heads) for layer, x in given]
+    q, k, v = (part[..., i, :, :] for part in parts for i in range(part.shape[-3]))
+    return _attention(q, k, v, place[ask][:, None] >= place, dropout, seed)
+
+
+def _by_head(x: jax.Array, width: int, heads: int) -> jax.Array:
+    """Queries, keys or values, one after another in the last axis of x, as [..., n, heads, D]."""
+    return x.reshape(*x.shape[:-1], x.shape[-1] // width, heads, width // heads)
+
+
+def _fused(size: int, tokens: int, kind: Any) -> Callable[..., jax.Array] | None:
+    """The kernels of `ssorl.attention`, where SSORL_FUSED_ATTENTION is 1, or `interpret` for tests, and they suit."""
+    choice = os.environ.get("SSORL_FUSED_ATTENTION", "0")
+    if choice not in ("0", "1", "interpret"):
+        raise SsorlError(f"SSORL_FUSED_ATTENTION is {choice!r}; set it to 1, 0 or, for tests, interpret.")
+    if choice == "0" or (choice == "1" and not kernels.gpu()):
+        return None
+    from ssorl import attention  # Pallas is slow to import
+
+    if not attention.suits(size, tokens, kind):
+        return None
+    # JAX 0.11 warns when it lowers a kernel, in no function of ours: by its words is the closest one can get.
+    warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
+    return partial(attention.attention, tune=attention.Tune(interpret=choice == "interpret"))
 
 
 def _attention(

@@ -1,0 +1,152 @@
+"""The attention kernels, interpreted, against the plain network's attention."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssorl import attention, kernels
+from ssorl.agents import gpt
+from ssorl.errors import SsorlError
+
+INTERPRET = attention.Tune(interpret=True)
+BATCH, TOKENS, HEADS, SIZE = 3, 11, 2, 16
+EVERY, STATES = slice(None), slice(1, None, 3)
+RATE = 0.3
+
+
+def given(ask, runs=None, tokens=TOKENS):
+    """Parts without their biases, biases and a cotangent."""
+    n = len(range(tokens)[ask])
+    parts = [(tokens, 3)] if n == tokens else [(n, 1), (tokens, 2)]
+    lead = () if runs is None else (runs,)
+
+    def drawn(seed, *shape):
+        return jnp.asarray(np.random.default_rng(seed).standard_normal((*lead, *shape)), jnp.float32)
+
+    x = tuple(drawn(i, BATCH, *part, HEADS, SIZE).astype(jnp.bfloat16) for i, part in enumerate(parts))
+    bias = tuple(0.5 * drawn(2 + i, k, HEADS, SIZE) for i, (_, k) in enumerate(parts))
+    return x, bias, drawn(5, BATCH, n, HEADS, SIZE).astype(jnp.bfloat16)
+
+
+def plain(parts, biases, ask, rate, seed):
+    """`gpt._attention` after the biases, in float32."""
+    sums = [(x.astype(jnp.float32) + b).astype(jnp.bfloat16) for x, b in zip(parts, biases, strict=True)]
+    sums = [x.astype(jnp.float32) for x in sums]
+    q, k, v = (x[..., i, :, :] for x in sums for i in range(x.shape[-3]))
+    place = np.arange(k.shape[-3])
+    return gpt._attention(q, k, v, place[ask][:, None] >= place, rate, seed)
+
+
+def answers(f, parts, biases, dy):
+    """The result and its gradients."""
+    y, back = jax.vjp(f, parts, biases)
+    return y, back(dy.astype(y.dtype))
+
+
+def compare(f, g, parts, biases, dy, limit):
+    for a, b in zip(*(jax.tree.leaves(jax.jit(partial(answers, h))(parts, biases, dy)) for h in (f, g)), strict=True):
+        assert a.shape == b.shape
+        a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
+        assert np.sqrt(np.square(a - b).mean() / np.square(b).mean()) < limit
+        assert np.abs(a - b).max() < 4 * limit * np.abs(b).max()
+
+
+@pytest.mark.parametrize("rate", [0.0, RATE])
+@pytest.mark.parametrize("ask", [EVERY, STATES], ids=["every token", "states"])
+def test_it_is_the_plain_attention(ask, rate):
+    """Of float32, in values and gradients, to the rounding of bfloat16; the coins are those of the plain one."""
+    seed = jnp.uint32(7) if rate else None
+    ours = partial(attention.attention, ask=ask, dropout=rate, seed=seed, tune=INTERPRET)
+    compare(ours, partial(plain, ask=ask, rate=rate, seed=seed), *given(ask), limit=0.005)
+
+
+def test_another_seed_has_other_coins():
+    parts, biases, _ = given(EVERY)
+    one, two = (attention.attention(parts, biases, EVERY, RATE, jnp.uint32(seed), INTERPRET) for seed in (1, 2))
+    assert np.abs(one.astype(jnp.float32) - two.astype(jnp.float32)).max() > 0.1
+
+
+def test_runs_at_once():
+    """Each with its own coins, as the plain one under `vmap`."""
+    parts, biases, dy = given(STATES, runs=2)
+    seeds = jnp.arange(2, dtype=jnp.uint32)
+
+    def every(f):
+        return lambda p, b: jax.vmap(lambda p, b, s: f(p, b, seed=s))(p, b, seeds)
+
+    ours = every(partial(attention.attention, ask=STATES, dropout=RATE, tune=INTERPRET))
+    compare(ours, every(partial(plain, ask=STATES, rate=RATE)), parts, biases, dy, limit=0.005)
+
+
+def test_no_leading_axes():
+    """As when acting."""
+    parts, biases, _ = given(EVERY)
+    whole = attention.attention(parts, biases, tune=INTERPRET)
+    alone = attention.attention((parts[0][1],), biases, tune=INTERPRET)
+    np.testing.assert_array_equal(alone, whole[1])
+
+
+# --- in the network ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def network():
+    rng = np.random.default_rng(0)
+    shapes = gpt.gpt_draws(3, 2, HEADS * SIZE, layers=2, max_time=8)
+    params = jax.tree.map(
+        lambda d: (d.mean + 0.1 * rng.standard_normal(d.shape)).astype(np.float32),
+        shapes,
+        is_leaf=lambda d: isinstance(d, gpt.Draw),
+    )
+    obs, act = (rng.standard_normal((BATCH, 4, n)).astype(np.float32) for n in (3, 2))
+    return params, (obs[..., 0], obs, act, np.tile(np.arange(4, dtype=np.int32), (BATCH, 1)))
+
+
+def test_the_network_is_the_same(network, monkeypatch):
+    """With the kernels and without, dropout and all."""
+    params, inputs = network
+
+    def states(choice):
+        monkeypatch.setenv("SSORL_FUSED_ATTENTION", choice)
+        # A new function each time: what was compiled for the other choice must not be found.
+        return jax.jit(lambda p: gpt.gpt(p, *inputs, HEADS, STATES, 0.1, jax.random.key(1), True))(params)
+
+    ours, theirs = states("interpret"), states("0")
+    assert 0 < np.abs(ours - theirs).max() < 0.05
+    assert np.sqrt(np.square(ours - theirs).mean()) < 0.01
+
+
+def test_when_the_kernels_are_used(monkeypatch):
+    def used(size=SIZE, tokens=TOKENS, kind=jnp.bfloat16):
+        return gpt._fused(size, tokens, kind) is not None
+
+    monkeypatch.delenv("SSORL_FUSED_ATTENTION", raising=False)
+    monkeypatch.setattr(kernels, "gpu", lambda: True)
+    assert not used()
+    monkeypatch.setenv("SSORL_FUSED_ATTENTION", "1")
+    assert used() and used(size=128, tokens=64)
+    assert not used(size=24) and not used(tokens=65) and not used(kind=jnp.float32)
+    monkeypatch.setattr(kernels, "gpu", lambda: False)
+    assert not used()
+    monkeypatch.setenv("SSORL_FUSED_ATTENTION", "yes")
+    with pytest.raises(SsorlError, match="SSORL_FUSED_ATTENTION is 'yes'"):
+        used()
+
+
+@pytest.mark.parametrize("ask", [EVERY, STATES], ids=["every token", "states"])
+def test_it_lowers_for_a_gpu(ask):
+    """At the paper's size; no GPU is needed to find out what Triton's dialect cannot say."""
+    n = len(range(59)[ask])
+    cut = [(59, 3)] if n == 59 else [(n, 1), (59, 2)]
+    parts = tuple(jax.ShapeDtypeStruct((2, *c, 4, 128), jnp.bfloat16) for c in cut)
+    biases = tuple(jax.ShapeDtypeStruct((c[1], 4, 128), jnp.float32) for c in cut)
+
+    def loss(parts, biases, seed):
+        return jnp.square(attention.attention(parts, biases, ask, 0.1, seed).astype(jnp.float32)).sum()
+
+    traced = jax.jit(jax.grad(loss, argnums=(0, 1))).trace(parts, biases, jax.ShapeDtypeStruct((), jnp.uint32))
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert "attention_forward_kernel" in text and "attention_backward_kernel" in text
