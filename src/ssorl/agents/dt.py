@@ -12,6 +12,7 @@ import optax
 
 from ssorl.agents.base import Metrics
 from ssorl.agents.gpt import draw, gpt, gpt_draws, linear, linear_draws
+from ssorl.agents.lamb import clipped_lamb
 from ssorl.agents.windows import Window, Windows
 from ssorl.data.episodes import Episodes
 from ssorl.errors import SsorlError
@@ -187,13 +188,8 @@ def optimiser(config: DT) -> optax.GradientTransformation:
 
     LAMB moves a layer in proportion to its norm, so that biases that start at 0 stay near it.
     """
-    return optax.chain(
-        optax.clip_by_global_norm(config.clip),
-        optax.lamb(
-            lambda count: config.lr * jnp.minimum((count + 1) / max(config.warmup, 1), 1),
-            eps=1e-8,
-            weight_decay=config.decay,
-        ),
+    return clipped_lamb(
+        config.clip, lambda count: config.lr * jnp.minimum((count + 1) / max(config.warmup, 1), 1), config.decay
     )
 
 
