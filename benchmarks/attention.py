@@ -1,0 +1,140 @@
+"""Time of ways to do the Decision Transformer's attention at the paper's size, on a GPU.
+
+    python benchmarks/attention.py | tee attention.jsonl   # under 60 s
+    python benchmarks/attention.py --small      # the script itself, interpreted on a CPU: times mean nothing
+
+256 sequences of 59 tokens, 4 heads of 128, bfloat16, from the projection's product without its bias to what the next
+layer reads; dropout 0.1, but for cuDNN, which has none of its own here. `forward`, and `both`: with the gradients of
+product and bias. `states` are the last block's, where a third of the tokens asks. One JSON line a measurement; `off` is
+how far it is from the plain one (root mean square, relative, the worst array): 0.01 is rounding, 0.1 an error.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssorl import attention
+from ssorl.agents import gpt
+
+STATES = slice(1, None, 3)
+DROPOUT = 0.1
+
+
+def split(parts: Any, biases: Any) -> list[jax.Array]:
+    """Queries, keys and values [..., T, heads, D] with their bias, as the plain network has them."""
+    sums = [(x.astype(jnp.float32) + b).astype(x.dtype) for x, b in zip(parts, biases, strict=True)]
+    return [x[..., i, :, :] for x in sums for i in range(x.shape[-3])]
+
+
+def plain(ask: slice, parts: Any, biases: Any, seed: jax.Array) -> jax.Array:
+    q, k, v = split(parts, biases)
+    place = np.arange(k.shape[-3])
+    return gpt._attention(q, k, v, place[ask][:, None] >= place, DROPOUT, seed)
+
+
+def padded(ask: slice, parts: Any, biases: Any, seed: jax.Array, multiple: int = 64) -> jax.Array:
+    """With so many tokens more that matrices are aligned; other coins, for they have other numbers."""
+    q, k, v = split(parts, biases)
+    place = np.arange(k.shape[-3])
+    sees = place[ask][:, None] >= place
+    more = [(0, -n % multiple) for n in sees.shape]
+    sees = np.pad(np.pad(sees, (more[0], (0, 0)), constant_values=True), ((0, 0), more[1]))  # each row sees something
+    n, none = q.shape[-3], (0, 0)
+    q, k, v = (jnp.pad(x, (none, m, none, none)) for x, m in ((q, more[0]), (k, more[1]), (v, more[1])))
+    return gpt._attention(q, k, v, sees, DROPOUT, seed)[..., :n, :, :]
+
+
+def cudnn(ask: slice, parts: Any, biases: Any, seed: jax.Array) -> jax.Array:
+    if ask != slice(None):
+        raise NotImplementedError("queries and keys of one length alone")
+    return jax.nn.dot_product_attention(*split(parts, biases), is_causal=True, implementation="cudnn")
+
+
+def kernel(tune: attention.Tune, ask: slice, parts: Any, biases: Any, seed: jax.Array) -> jax.Array:
+    return attention.attention(parts, biases, ask, DROPOUT, seed, tune)
+
+
+def functions(f: Any) -> dict[str, Any]:
+    """What is timed."""
+
+    def both(parts, biases, seed, dy):
+        y, back = jax.vjp(lambda p, b: f(p, b, seed), parts, biases)
+        return y, back(dy)
+
+    return {"forward": lambda parts, biases, seed, dy: f(parts, biases, seed), "both": both}
+
+
+def inputs(ask: slice, batch: int, tokens: int, heads: int, size: int) -> list[tuple]:
+    """Four times parts, biases, a seed and a cotangent: one call of the host is for all, as it takes longer than one."""
+    n, found = len(range(tokens)[ask]), []
+    cuts = [(tokens, 3)] if n == tokens else [(n, 1), (tokens, 2)]
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        parts = tuple(jnp.asarray(rng.standard_normal((batch, *c, heads, size)), jnp.bfloat16) for c in cuts)
+        biases = tuple(jnp.asarray(0.1 * rng.standard_normal((c[1], heads, size)), jnp.float32) for c in cuts)
+        dy = jnp.asarray(rng.standard_normal((batch, n, heads, size)), jnp.bfloat16)
+        found.append((parts, biases, jnp.uint32(seed), dy))
+    return found
+
+
+def seconds(f: Any, given: list[tuple], n: int) -> float:
+    """For one of the inputs: the best of three rounds of n calls, sent off without waiting for each."""
+    best = np.inf
+    for _ in range(3):
+        began = time.perf_counter()
+        jax.block_until_ready([f(given) for _ in range(n)][-1])
+        best = min(best, (time.perf_counter() - began) / n / len(given))
+    return best
+
+
+def off(some: Any, others: Any) -> float:
+    def one(a, b):
+        a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+        return jnp.sqrt(jnp.square(a - b).mean() / jnp.square(b).mean())
+
+    return max(float(one(a, b)) for a, b in zip(jax.tree.leaves(some), jax.tree.leaves(others), strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=50, help="nothing is begun after this")
+    parser.add_argument("--small", action="store_true", help="tiny and interpreted")
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
+    began = time.perf_counter()
+    batch, tokens, heads, size = (2, 11, 2, 16) if args.small else (256, 59, 4, 128)
+    print(json.dumps({"device": jax.devices()[0].device_kind, "jax": jax.__version__}), flush=True)
+    ways: dict[str, Any] = {"plain": plain}
+    for warps in (4, 8, 2):
+        ways[f"kernel, {warps} warps"] = partial(kernel, attention.Tune(warps, warps, interpret=args.small))
+    ways |= {"padded": padded, "cudnn": cudnn}
+    wanted: dict[Any, Any] = {}
+    for way, f in ways.items():
+        for which, ask in (("all", slice(None)), ("states", STATES)):
+            given = inputs(ask, batch, tokens, heads, size)
+            for what, g in functions(partial(f, ask)).items():
+                line: dict = {"way": way, "queries": which, "what": what}
+                if time.perf_counter() - began > args.seconds:
+                    print(json.dumps(line | {"error": "no time left for this and what follows"}), flush=True)
+                    return
+                try:
+                    g = jax.jit(lambda many, g=g: [g(*one) for one in many])
+                    out = jax.block_until_ready(g(given))[0]
+                    line["us"] = round(1e6 * seconds(g, given, 1 if args.small else 10), 1)
+                    known = wanted.setdefault((which, what), out)
+                    if "kernel" in way:  # the others have other coins or none
+                        line["off"] = round(off(out, known), 5)
+                except Exception as e:  # one may not run here; the others are still worth knowing
+                    line["error"] = str(e).strip().split("\n")[0][:300] or type(e).__name__
+                print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
