@@ -6,9 +6,12 @@ trained with every true action.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
@@ -18,13 +21,14 @@ from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split, apply, truth
 from ssorl.evaluate import evaluate
 from ssorl.idm.fill import Filled, fill
-from ssorl.idm.fit import fit_many
+from ssorl.idm.fit import Idm, fit_many
 from ssorl.idm.label import Labeller, labeller
 from ssorl.keep import Keep, Log, Watch
 from ssorl.plan import Cell, Job, Plan, draw
 from ssorl.player import Player
 from ssorl.train import Look, Run, Trained, train_many
 
+FILLING = 8  # datasets that are labelled at the same time; each takes some times the size of its actions
 STARTS = 0  # seed of the evaluation's start states: the same for every policy, seed and quality
 PEEK = 5  # episodes a policy plays when its training is looked at, from start states of their own
 FQE_UPDATES = 10_000  # of the value that is fitted to a policy where it cannot be played
@@ -102,24 +106,45 @@ def label(plan: Plan, tasks: dict[Cell, Task], keep: Keep, watch: Watch) -> dict
     todo = [cell for cell, done in found.items() if done is None]
     # On an accelerator all models are one program; on a CPU each is kept as soon as it is fitted.
     size = 1 if jax.default_backend() == "cpu" else max(1, len(todo))
+    one_at_a_time = Lock()
+
+    def tell(what: str, n: int, note: str = "") -> None:
+        with one_at_a_time:
+            watch.progress(what, n, note)
+
+    def finish(cell: Cell, idm: Idm | Labeller) -> Filled:
+        data, whole = tasks[cell].data, tasks[cell].whole
+        model = idm if isinstance(idm, Labeller) else labeller(idm, data)
+        done = fill(data, model, cell.seed, truth=None if whole is None else whole.act, progress=tell)
+        keep.labels(cell, done)
+        return done
+
     for first in range(0, len(todo), size):
         group = todo[first : first + size]
-        for cell, model in zip(group, fit(plan, [(tasks[c].data, c.seed) for c in group], watch), strict=True):
-            whole = tasks[cell].whole
-            known = None if whole is None else whole.act
-            done = fill(tasks[cell].data, model, cell.seed, truth=known, progress=watch.progress)
-            keep.labels(cell, done)
-            found[cell] = done
+        fitted = fit(plan, [(tasks[c].data, c.seed) for c in group], watch)
+        found |= zip(group, _at_once(finish, group, fitted), strict=True)
     return {cell: done for cell, done in found.items() if done is not None}
 
 
-def fit(plan: Plan, some: list[tuple[Episodes, int]], watch: Watch) -> list[Labeller]:
+def _at_once(f: Callable[..., Any], *args: Sequence[Any]) -> list[Any]:
+    """As `map`, by some threads: to gather windows and to measure labels is work for the host, and it has cores."""
+    workers = min(len(args[0]), (os.cpu_count() or 1) // 2, FILLING)
+    if workers < 2:
+        return list(map(f, *args))
+    pool = ThreadPoolExecutor(workers)
+    try:
+        return list(pool.map(f, *args))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def fit(plan: Plan, some: list[tuple[Episodes, int]], watch: Watch) -> list[Idm] | list[Labeller]:
     """A model for each of some data with a seed, or the one model that was fitted before."""
     if isinstance(plan.idm, Labeller) or plan.idm is None:
         return [plan.idm] * len(some)  # type: ignore[list-item]
     select = plan.idm.select
     tell = lambda n, error: watch.progress("fitting", n, f"validation {select} {np.mean(error):.4g}")  # noqa: E731
-    return [labeller(idm, eps) for idm, (eps, _) in zip(fit_many(some, plan.idm, tell), some, strict=True)]
+    return fit_many(some, plan.idm, tell)
 
 
 def agents(plan: Plan, cell: Cell, task: Task, filled: Filled | None) -> dict[Job, Run]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -11,13 +14,14 @@ import pytest
 from conftest import SMALL, make_episodes
 from systems import hide
 
+from ssorl import pipeline
 from ssorl.agents import make
 from ssorl.data import coupled
 from ssorl.envs.pointmass import PointMass
 from ssorl.errors import SsorlError
 from ssorl.evaluate import evaluate
 from ssorl.idm.fit import fit_many
-from ssorl.keep import Keep
+from ssorl.keep import Keep, Watch
 from ssorl.pipeline import STARTS, agents, run, surest, task
 from ssorl.plan import Cell, Job, as_config, make_plan
 from ssorl.report.schema import check
@@ -291,3 +295,39 @@ def test_mistakes_get_a_sentence(eps, mistake):
     choices, words = MISTAKES[mistake]
     with pytest.raises(SsorlError, match=words):
         make_plan(eps, **choices)
+
+
+# On an accelerator -----------------------------------------------------------------------------------------
+
+
+def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, outcome, monkeypatch):
+    monkeypatch.setattr(pipeline, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+    monkeypatch.setattr(pipeline.os, "cpu_count", lambda: 8)
+    names, told = set(), []
+
+    class Slow(Keep):
+        def labels(self, cell, done):
+            names.add(threading.current_thread().name)
+            time.sleep(0.05)  # the others begin meanwhile
+
+    watch = Watch()
+    watch.progress = lambda what, n, note="": told.append((what, n))  # type: ignore[method-assign]
+    found = pipeline.label(plan, outcome.tasks, Slow(), watch)
+    assert len(names) > 1 and list(found) == list(outcome.tasks)
+    for cell, done in found.items():
+        np.testing.assert_array_equal(done.eps.act, outcome.filled[cell].eps.act)
+        assert done.report == outcome.filled[cell].report
+    missing = sum(int((~one.data.labelled).sum()) for one in outcome.tasks.values())
+    assert sum(n for what, n in told if what == "labelling") == missing
+
+
+def test_an_error_among_threads_is_told_and_ends_them(monkeypatch):
+    monkeypatch.setattr(pipeline.os, "cpu_count", lambda: 4)
+
+    def fails(number):
+        if number == 0:
+            raise SsorlError("this one")
+        return number
+
+    with pytest.raises(SsorlError, match="this one"):
+        pipeline._at_once(fails, range(50))
