@@ -72,7 +72,7 @@ def functions(f: Any) -> dict[str, Any]:
 
 
 def inputs(ask: slice, batch: int, tokens: int, heads: int, size: int) -> list[tuple]:
-    """Four times parts, biases, a seed and a cotangent: one call of the host is for all, as it takes longer than one."""
+    """Four times parts, biases, a seed and a cotangent, for one call: a call takes the host longer than one."""
     n, found = len(range(tokens)[ask]), []
     cuts = [(tokens, 3)] if n == tokens else [(n, 1), (tokens, 2)]
     for seed in range(4):

@@ -128,7 +128,12 @@ def test_when_the_kernels_are_used(monkeypatch):
     assert not used()
     monkeypatch.setenv("SSORL_FUSED_ATTENTION", "1")
     assert used() and used(size=128, tokens=64)
+    assert gpt._fused_add(jnp.zeros((2, 512), jnp.bfloat16)) is not None
     assert not used(size=24) and not used(tokens=65) and not used(kind=jnp.float32)
+    monkeypatch.setenv("SSORL_FUSED_ATTENTION", "residual")
+    assert not used()
+    monkeypatch.setenv("SSORL_FUSED_ATTENTION", "attention")
+    assert used() and gpt._fused_add(jnp.zeros((2, 512), jnp.bfloat16)) is None
     monkeypatch.setattr(kernels, "gpu", lambda: False)
     assert not used()
     monkeypatch.setenv("SSORL_FUSED_ATTENTION", "yes")

@@ -101,11 +101,13 @@ def gpt(
     x = _tokens(params, rtg, obs, act, time)[..., :n, :]
     x = _norm(params["norm"], x).astype(jnp.bfloat16 if half else jnp.float32)
     x = _drop(x, dropout, None if seeds is None else seeds[0])
-    for i, block in enumerate(params["blocks"]):
+    h = _norm(params["blocks"][0]["norm1"], x)
+    norms = [*(block["norm1"] for block in params["blocks"][1:]), params["out"]]
+    for i, (block, norm) in enumerate(zip(params["blocks"], norms, strict=True)):
         own = None if seeds is None else seeds[3 * i + 1 : 3 * i + 4]
-        last = i == len(params["blocks"]) - 1
-        x = _block(block, x, heads, ask if last else slice(None), dropout, own)
-    return _norm(params["out"], x).astype(jnp.float32)
+        last = i == len(norms) - 1
+        x, h = _block(block, norm, x, h, heads, ask if last else slice(None), dropout, own)
+    return h.astype(jnp.float32)
 
 
 def linear(layer: Params, x: jax.Array) -> jax.Array:
@@ -145,14 +147,36 @@ def _tokens(params: Params, rtg: jax.Array, obs: jax.Array, act: jax.Array, time
     return x.reshape(*x.shape[:-3], -1, x.shape[-1])
 
 
-def _block(p: Params, x: jax.Array, heads: int, ask: slice, dropout: float, seeds: jax.Array | None) -> jax.Array:
-    """Attention and a two-layer network, each added to x[..., T, width]; the tokens `ask` come out."""
+def _block(
+    p: Params,
+    norm: Params,
+    x: jax.Array,
+    h: jax.Array,
+    heads: int,
+    ask: slice,
+    dropout: float,
+    seeds: jax.Array | None,
+) -> tuple[jax.Array, jax.Array]:
+    """Attention and a two-layer network, each added to x[..., T, width], whose norm is h; the tokens `ask` come out.
+
+    Beside them comes their norm, the one that whoever reads them next will want.
+    """
     s_weights, s_join, s_down = (None, None, None) if seeds is None else seeds
-    mixed = _attend(p["qkv"], _norm(p["norm1"], x), heads, ask, dropout, s_weights)
+    mixed = _attend(p["qkv"], h, heads, ask, dropout, s_weights)
     x = x[..., ask, :]
-    x = x + _drop(linear(p["join"], mixed.reshape(x.shape)), dropout, s_join)
-    h = _relu(_norm(p["norm2"], x) @ p["up"]["w"].astype(x.dtype), p["up"]["b"])
-    return x + _drop(linear(p["down"], h), dropout, s_down)
+    x, h = _add(p["join"], p["norm2"], x, mixed.reshape(x.shape), dropout, s_join)
+    h = _relu(h @ p["up"]["w"].astype(h.dtype), p["up"]["b"])
+    return _add(p["down"], norm, x, h, dropout, s_down)
+
+
+def _add(
+    layer: Params, norm: Params, x: jax.Array, h: jax.Array, dropout: float, seed: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    """What a layer makes of h, added to x; and the norm of that."""
+    if fused := _fused_add(x):
+        return fused(x, h @ layer["w"].astype(h.dtype), layer["b"], norm, dropout, seed)
+    x = x + _drop(linear(layer, h), dropout, seed)
+    return x, _norm(norm, x)
 
 
 def _attend(p: Params, h: jax.Array, heads: int, ask: slice, dropout: float, seed: jax.Array | None) -> jax.Array:
@@ -177,19 +201,41 @@ def _by_head(x: jax.Array, width: int, heads: int) -> jax.Array:
 
 
 def _fused(size: int, tokens: int, kind: Any) -> Callable[..., jax.Array] | None:
-    """The kernels of `ssorl.attention`, where SSORL_FUSED_ATTENTION is 1, or `interpret` for tests, and they suit."""
-    choice = os.environ.get("SSORL_FUSED_ATTENTION", "0")
-    if choice not in ("0", "1", "interpret"):
-        raise SsorlError(f"SSORL_FUSED_ATTENTION is {choice!r}; set it to 1, 0 or, for tests, interpret.")
-    if choice == "0" or (choice == "1" and not kernels.gpu()):
+    """The kernels of `ssorl.attention`, if they are wanted and suit."""
+    if not (choice := _choice("attention")):
         return None
     from ssorl import attention  # Pallas is slow to import
 
     if not attention.suits(size, tokens, kind):
         return None
+    return partial(attention.attention, tune=attention.Tune(interpret=choice == "interpret"))
+
+
+def _fused_add(x: jax.Array) -> Callable[..., tuple[jax.Array, jax.Array]] | None:
+    """The kernels of `ssorl.residual`, if they are wanted and suit."""
+    if not (choice := _choice("residual")):
+        return None
+    from ssorl import residual
+
+    return (
+        partial(residual.add_and_norm, tune=residual.Tune(interpret=choice == "interpret"))
+        if residual.suits(x)
+        else None
+    )
+
+
+def _choice(which: str) -> str | None:
+    """SSORL_FUSED_ATTENTION, if it wants these kernels: 1, or one kind by name, on a GPU; `interpret`, for tests."""
+    choice = os.environ.get("SSORL_FUSED_ATTENTION", "0")
+    if choice not in ("0", "1", "attention", "residual", "interpret"):
+        raise SsorlError(
+            f"SSORL_FUSED_ATTENTION is {choice!r}; set it to 1, 0, attention, residual or, for tests, interpret."
+        )
+    if choice not in ("1", which, "interpret") or (choice != "interpret" and not kernels.gpu()):
+        return None
     # JAX 0.11 warns when it lowers a kernel, in no function of ours: by its words is the closest one can get.
     warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
-    return partial(attention.attention, tune=attention.Tune(interpret=choice == "interpret"))
+    return choice
 
 
 def _attention(
