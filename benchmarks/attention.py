@@ -1,18 +1,20 @@
-"""Time of ways to do the Decision Transformer's attention at the paper's size, on a GPU.
+"""Time of ways to do the Decision Transformer's attention, and what stands between its products, on a GPU.
 
     python benchmarks/attention.py | tee attention.jsonl   # under 60 s
     python benchmarks/attention.py --small      # the script itself, interpreted on a CPU: times mean nothing
 
 256 sequences of 59 tokens, 4 heads of 128, bfloat16, from the projection's product without its bias to what the next
 layer reads; dropout 0.1, but for cuDNN, which has none of its own here. `forward`, and `both`: with the gradients of
-product and bias. `states` are the last block's, where a third of the tokens asks. One JSON line a measurement; `off` is
-how far it is from the plain one (root mean square, relative, the worst array): 0.01 is rounding, 0.1 an error.
+product and bias. `states` are the last block's, where a third of the tokens asks. `add` is residual, bias, dropout and
+norm of as many tokens (ssorl.residual). One JSON line a measurement; `off` is how far it is from the plain one (root
+mean square, relative, the worst array): 0.01 is rounding, 0.1 an error.
 """
 
 import argparse
 import json
 import time
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -20,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl import attention
+from ssorl import attention, residual
 from ssorl.agents import gpt
 
 STATES = slice(1, None, 3)
@@ -52,8 +54,6 @@ def padded(ask: slice, parts: Any, biases: Any, seed: jax.Array, multiple: int =
 
 
 def cudnn(ask: slice, parts: Any, biases: Any, seed: jax.Array) -> jax.Array:
-    if ask != slice(None):
-        raise NotImplementedError("queries and keys of one length alone")
     return jax.nn.dot_product_attention(*split(parts, biases), is_causal=True, implementation="cudnn")
 
 
@@ -77,10 +77,42 @@ def inputs(ask: slice, batch: int, tokens: int, heads: int, size: int) -> list[t
     cuts = [(tokens, 3)] if n == tokens else [(n, 1), (tokens, 2)]
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        parts = tuple(jnp.asarray(rng.standard_normal((batch, *c, heads, size)), jnp.bfloat16) for c in cuts)
+        parts = tuple(
+            jnp.asarray(rng.standard_normal((batch, *c, heads, size), np.float32), jnp.bfloat16) for c in cuts
+        )
         biases = tuple(jnp.asarray(0.1 * rng.standard_normal((c[1], heads, size)), jnp.float32) for c in cuts)
         dy = jnp.asarray(rng.standard_normal((batch, n, heads, size)), jnp.bfloat16)
         found.append((parts, biases, jnp.uint32(seed), dy))
+    return found
+
+
+def plain_add(stream: jax.Array, product: jax.Array, bias: jax.Array, norm: Any, seed: jax.Array) -> Any:
+    more = (product.astype(jnp.float32) + bias).astype(product.dtype)
+    new = stream + gpt._drop(more, DROPOUT, seed)
+    return new, gpt._norm(norm, new)
+
+
+def kernel_add(tune: residual.Tune, *args: Any) -> Any:
+    *others, seed = args
+    return residual.add_and_norm(*others, DROPOUT, seed, tune)
+
+
+def add_functions(f: Any) -> dict[str, Any]:
+    def both(stream, product, bias, norm, seed, dy):
+        found, back = jax.vjp(lambda *args: f(*args, seed), stream, product, bias, norm)
+        return found, back(dy)
+
+    return {"forward": lambda *args: f(*args[:-1]), "both": both}
+
+
+def add_inputs(*shape: int) -> list[tuple]:
+    """Four times stream, product, bias, norm, a seed and cotangents."""
+    found = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        stream, product, *dy = (jnp.asarray(rng.standard_normal(shape, np.float32), jnp.bfloat16) for _ in range(4))
+        bias, gain, offset = (jnp.asarray(rng.standard_normal(shape[-1]), jnp.float32) for _ in range(3))
+        found.append((stream, product, bias, {"gain": gain, "bias": offset}, jnp.uint32(seed), tuple(dy)))
     return found
 
 
@@ -102,6 +134,25 @@ def off(some: Any, others: Any) -> float:
     return max(float(one(a, b)) for a, b in zip(jax.tree.leaves(some), jax.tree.leaves(others), strict=True))
 
 
+def cases(small: bool) -> Iterator[tuple[str, str, Any, Any, Any]]:
+    """What it is called, of what, the function, what is timed of it, and what makes its inputs."""
+    batch, tokens, heads, size = sizes = (2, 11, 2, 16) if small else (256, 59, 4, 128)
+    every = {"all": slice(None), "states": STATES}
+    ways: dict[str, Any] = {"plain": plain}
+    for warps in (4, 8):
+        ways[f"kernel, {warps} warps"] = partial(kernel, attention.Tune(warps, warps, interpret=small))
+    adds: dict[str, Any] = {"plain": plain_add}
+    for rows, warps in ((16, 4), (8, 4), (16, 8), (4, 4)):
+        adds[f"kernel, {rows} rows, {warps} warps"] = partial(kernel_add, residual.Tune(rows, warps, interpret=small))
+    for way, f in ways.items():
+        for which, ask in every.items():
+            yield way, which, partial(f, ask), functions, partial(inputs, ask, *sizes)
+    for way, f in adds.items():
+        yield way, "add", f, add_functions, partial(add_inputs, batch, tokens, heads * size)
+    yield "padded", "all", partial(padded, every["all"]), functions, partial(inputs, every["all"], *sizes)
+    yield "cudnn", "all", partial(cudnn, every["all"]), functions, partial(inputs, every["all"], *sizes)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=50, help="nothing is begun after this")
@@ -109,31 +160,26 @@ def main() -> None:
     args = parser.parse_args()
     warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
     began = time.perf_counter()
-    batch, tokens, heads, size = (2, 11, 2, 16) if args.small else (256, 59, 4, 128)
     print(json.dumps({"device": jax.devices()[0].device_kind, "jax": jax.__version__}), flush=True)
-    ways: dict[str, Any] = {"plain": plain}
-    for warps in (4, 8, 2):
-        ways[f"kernel, {warps} warps"] = partial(kernel, attention.Tune(warps, warps, interpret=args.small))
-    ways |= {"padded": padded, "cudnn": cudnn}
-    wanted: dict[Any, Any] = {}
-    for way, f in ways.items():
-        for which, ask in (("all", slice(None)), ("states", STATES)):
-            given = inputs(ask, batch, tokens, heads, size)
-            for what, g in functions(partial(f, ask)).items():
-                line: dict = {"way": way, "queries": which, "what": what}
-                if time.perf_counter() - began > args.seconds:
-                    print(json.dumps(line | {"error": "no time left for this and what follows"}), flush=True)
-                    return
-                try:
-                    g = jax.jit(lambda many, g=g: [g(*one) for one in many])
-                    out = jax.block_until_ready(g(given))[0]
-                    line["us"] = round(1e6 * seconds(g, given, 1 if args.small else 10), 1)
-                    known = wanted.setdefault((which, what), out)
-                    if "kernel" in way:  # the others have other coins or none
-                        line["off"] = round(off(out, known), 5)
-                except Exception as e:  # one may not run here; the others are still worth knowing
-                    line["error"] = str(e).strip().split("\n")[0][:300] or type(e).__name__
-                print(json.dumps(line), flush=True)
+    known: dict[Any, Any] = {}
+    for way, which, f, make, make_inputs in cases(args.small):
+        given = make_inputs()
+        for what, g in make(f).items():
+            line: dict = {"way": way, "which": which, "what": what}
+            if time.perf_counter() - began > args.seconds:
+                print(json.dumps(line | {"error": "no time left for this and what follows"}), flush=True)
+                return
+            try:
+                g = jax.jit(lambda many, g=g: [g(*one) for one in many])
+                out = jax.block_until_ready(g(given))[0]
+                line["us"] = round(1e6 * seconds(g, given, 1 if args.small else 10), 1)
+                if way == "plain":
+                    known[which, what] = out
+                elif "kernel" in way and (which, what) in known:  # the others have other coins or none
+                    line["off"] = round(off(out, known[which, what]), 5)
+            except Exception as e:  # one may not run here; the others are still worth knowing
+                line["error"] = str(e).strip().split("\n")[0][:300] or type(e).__name__
+            print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -141,6 +141,7 @@ def test_when_the_kernels_are_used(monkeypatch):
         used()
 
 
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("ask", [EVERY, STATES], ids=["every token", "states"])
 def test_it_lowers_for_a_gpu(ask):
     """At the paper's size; no GPU is needed to find out what Triton's dialect cannot say."""
@@ -152,6 +153,8 @@ def test_it_lowers_for_a_gpu(ask):
     def loss(parts, biases, seed):
         return jnp.square(attention.attention(parts, biases, ask, 0.1, seed).astype(jnp.float32)).sum()
 
-    traced = jax.jit(jax.grad(loss, argnums=(0, 1))).trace(parts, biases, jax.ShapeDtypeStruct((), jnp.uint32))
-    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    gpu = jax.sharding.AbstractDevice("NVIDIA H200", None, "cuda")  # JAX 0.11 asks which one it is for
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("x",), abstract_device=gpu)):
+        traced = jax.jit(jax.grad(loss, argnums=(0, 1))).trace(parts, biases, jax.ShapeDtypeStruct((), jnp.uint32))
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert "attention_forward_kernel" in text and "attention_backward_kernel" in text
