@@ -92,9 +92,10 @@ def plain_add(stream: jax.Array, product: jax.Array, bias: jax.Array, norm: Any,
     return new, gpt._norm(norm, new)
 
 
-def kernel_add(tune: residual.Tune, *args: Any) -> Any:
-    *others, seed = args
-    return residual.add_and_norm(*others, DROPOUT, seed, tune)
+def kernel_add(
+    tune: residual.Tune, stream: jax.Array, product: jax.Array, bias: jax.Array, norm: Any, seed: jax.Array
+) -> Any:
+    return residual.add_and_norm(stream, product, bias, norm, DROPOUT, seed, tune)
 
 
 def add_functions(f: Any) -> dict[str, Any]:
