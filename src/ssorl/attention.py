@@ -20,6 +20,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from ssorl.nn import coins
+
 MOST_TOKENS = 64  # scores of more would not fit in the registers
 SIZES = (16, 32, 64, 128)  # of a head
 
@@ -206,15 +208,6 @@ def _kept(shape: Shape, seed: Any, size: tuple[int, ...]) -> jax.Array | None:
     head = (pl.program_id(0) * shape.heads + pl.program_id(1)).astype(jnp.uint32)
     number = (head * np.uint32(len(shape.queries)) + row) * np.uint32(shape.tokens) + column
     return coins(number, shape.dropout, seed[0])
-
-
-def coins(number: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
-    """Which of the places with these numbers stay, by the hash of `gpt._drop`."""
-    z = number * np.uint32(0x9E3779B9) + seed
-    z = (z ^ (z >> 16)) * np.uint32(0x21F0AAAD)
-    z = (z ^ (z >> 15)) * np.uint32(0x735A2D97)
-    z = z ^ (z >> 15)
-    return z >= np.uint32(round(rate * 2**32))
 
 
 def _grown(shape: Shape, kept: jax.Array | None, x: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from ssorl.attention import coins
+from ssorl.nn import coins
 
 WIDTHS = (32, 64, 128, 256, 512, 1024)
 

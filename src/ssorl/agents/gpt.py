@@ -18,7 +18,7 @@ import numpy as np
 
 from ssorl import kernels
 from ssorl.errors import SsorlError
-from ssorl.nn import Params
+from ssorl.nn import Params, coins
 
 # Weights ---------------------------------------------------------------------------------------------------
 
@@ -257,16 +257,8 @@ def _norm(p: Params, x: jax.Array) -> jax.Array:
 
 
 def _drop(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
-    """Dropout: zeros at a share `rate` of the places, the rest grown to keep the mean. Without a seed, x itself.
-
-    The coin of a place is a hash of its number and the seed (a Weyl sequence through a 32-bit mixer, as SplitMix): a
-    few operations that the compiler fuses into the layer's, where JAX's generator would cost more than the layer.
-    """
+    """Dropout: zeros at a share `rate` of the places, the rest grown to keep the mean. Without a seed, x itself."""
     if seed is None:
         return x
-    z = jax.lax.iota(jnp.uint32, x.size).reshape(x.shape) * np.uint32(0x9E3779B9) + seed
-    z = (z ^ (z >> 16)) * np.uint32(0x21F0AAAD)
-    z = (z ^ (z >> 15)) * np.uint32(0x735A2D97)
-    z = z ^ (z >> 15)
     grown = (x.astype(jnp.float32) / (1 - rate)).astype(x.dtype)
-    return jnp.where(z >= np.uint32(round(rate * 2**32)), grown, 0)
+    return jnp.where(coins(jax.lax.iota(jnp.uint32, x.size).reshape(x.shape), rate, seed), grown, 0)
