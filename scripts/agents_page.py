@@ -1,4 +1,4 @@
-"""Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells.jsonl, agent-speed.jsonl, against-d3rlpy.json.
+"""Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells.jsonl, agent-speed.jsonl, *-d3rlpy.json(l).
 
 python scripts/agents_page.py
 """
@@ -107,6 +107,17 @@ def speed_table() -> str:
     return table(["agent", "batch", "runs in one program", "hidden layers", "updates/s in total", "aim", "on"], rows)
 
 
+def check_table() -> str:
+    """Looks that both have had."""
+    cells, rows = lines("oracle-d3rlpy.jsonl"), []
+    last = min(max(c["at"] for c in cells if c["by"] == by) for by in ("ssorl", "d3rlpy"))
+    for by in ("ssorl", "d3rlpy"):
+        score = np.array([c["score"] for c in cells if c["by"] == by and c["at"] <= last])
+        spread = (f"{x:.0f}" for x in (score.mean(), score.std(), score.min(), score.max()))
+        rows.append([by, f"{len(score)}, up to {last:,}", *spread])
+    return table(["TD3+BC of", "looks", "mean", "deviation between looks", "lowest", "highest"], rows)
+
+
 def peer_table() -> str:
     told = json.loads((ROOT / "results" / "against-d3rlpy.json").read_text())
     lines = ["| agent | networks | updates/s | d3rlpy's | ratio | aim |", "| --- | --- | --- | --- | --- | --- |"]
@@ -125,6 +136,7 @@ def main() -> None:
         ("steady", steady_table()),
         ("speed", speed_table()),
         ("peer", peer_table()),
+        ("check", check_table()),
     ):
         pattern = rf"(<!-- generated: {mark} -->\n).*?(\n?<!-- end -->)"
         assert re.search(pattern, text, re.S), mark
