@@ -1,5 +1,6 @@
 """Networks as plain pytrees, and the optimiser: small enough to read, nothing hidden in a class."""
 
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -24,6 +25,11 @@ def init_mlp(key: jax.Array, sizes: tuple[int, ...]) -> list[dict[str, jax.Array
     return layers
 
 
+def halved(layers: list[dict[str, jax.Array]]) -> list[dict[str, jax.Array]]:
+    """All layers but the last as `mlp` casts them for `half`: given these, it has nothing to cast."""
+    return jax.tree.map(lambda x: x.astype(jnp.bfloat16), layers[:-1])
+
+
 def mlp(
     layers: list[dict[str, jax.Array]],
     x: jax.Array,
@@ -39,17 +45,52 @@ def mlp(
     """
     dropout = dropout if key is not None else 0.0
     if half and not norm and not dropout and (fused := kernels.wanted(layers, x)):
-        return fused(layers, x)
+        return fused(jax.tree.map(lambda w: w.astype(jnp.float32), layers), x)  # as are its gradients
     kind = jnp.bfloat16 if half else jnp.float32
     seeds = jax.random.bits(key, (len(layers) - 1,), jnp.uint32) if dropout and key is not None else None
     x = x.astype(kind)
     for i, layer in enumerate(layers[:-1]):
-        x = x @ layer["w"].astype(kind) + layer["b"].astype(kind)
-        x = jax.nn.relu(layer_norm(x) if norm else x)
-        if seeds is not None:
-            number = jax.lax.iota(jnp.uint32, x.size).reshape(x.shape)
-            x = jnp.where(coins(number, dropout, seeds[i]), x / (1 - dropout), 0)
+        x = x @ layer["w"].astype(kind)
+        seed = None if seeds is None else seeds[i]
+        if norm:
+            x = _active(layer_norm(x + layer["b"].astype(kind)), dropout, seed)
+        else:
+            x = _hidden(dropout, x, layer["b"], seed)
     return x.astype(jnp.float32) @ layers[-1]["w"] + layers[-1]["b"]
+
+
+def _active(x: jax.Array, dropout: float, seed: jax.Array | None) -> jax.Array:
+    """ReLU, and dropout if there is a seed."""
+    x = jax.nn.relu(x)
+    if seed is None:
+        return x
+    number = jax.lax.iota(jnp.uint32, x.size).reshape(x.shape)
+    return jnp.where(coins(number, dropout, seed), x / (1 - dropout), 0)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _hidden(dropout: float, x: jax.Array, b: jax.Array, seed: jax.Array | None) -> jax.Array:
+    """What a hidden layer does to its product x[..., N]: bias, ReLU and dropout.
+
+    Its gradient asks only where the result is not 0. So x need not be kept, which lets a GPU add the bias and cut at 0
+    on the way out of the product, and coins are thrown once.
+    """
+    return _active(x + b.astype(x.dtype), dropout, seed)
+
+
+def _hidden_ahead(dropout: float, x: jax.Array, b: jax.Array, seed: jax.Array | None) -> tuple[jax.Array, Any]:
+    y: jax.Array = _hidden(dropout, x, b, seed)
+    return y, (y, b, seed)
+
+
+def _hidden_back(dropout: float, kept: Any, dy: jax.Array) -> tuple[jax.Array, jax.Array, None]:
+    y, b, seed = kept
+    # The barrier, because XLA knows that it could as well ask, and so would have to keep, what the ReLU was given.
+    dx = jnp.where(jax.lax.optimization_barrier(y) > 0, dy if seed is None else dy / (1 - dropout), 0)
+    return dx, dx.reshape(-1, dx.shape[-1]).astype(jnp.float32).sum(0).astype(b.dtype), None
+
+
+_hidden.defvjp(_hidden_ahead, _hidden_back)
 
 
 def coins(number: jax.Array, rate: float, seed: jax.Array) -> jax.Array:

@@ -15,7 +15,7 @@ from ssorl.data.episodes import Episodes
 from ssorl.errors import DataError, SsorlError
 from ssorl.idm.inputs import Inputs, inputs
 from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
-from ssorl.nn import Adam, Params, adam, init_adam
+from ssorl.nn import Adam, Params, adam, halved, init_adam
 
 BLOCK = 1024  # held-out steps looked at together
 MAX_VALIDATION = 20_000  # steps; more would not change which weights are best, only cost time
@@ -257,20 +257,27 @@ def _begin(config: IdmConfig, n_obs: int, n_act: int, keys: jax.Array) -> State:
 def _chunk(config: IdmConfig, n: int, table: jax.Array, runs: Run, state: State, at: int):
     """`n` updates from update `at` on, then a look at the validation error."""
 
+    def cast(params: Params) -> Params:
+        # Adam writes it beside the weights: in each update they would be read again only to be cast.
+        return {name: halved(layers) if config.half else [] for name, layers in params.items()}
+
     def one(state: State, run: Run):
         def update(carry, i):
-            params, opt = carry
+            params, opt, done = carry
             k_batch, k_drop = jax.random.split(jax.random.fold_in(run.key, i))
             # The remainder of 32 random bits favours no step by more than n / 2^32; `randint` would draw twice.
             chosen = jax.random.bits(k_batch, (config.batch,), jnp.uint32) % run.train.n.astype(jnp.uint32)
             where, act = jax.tree.map(lambda x: x[chosen], (run.train.where, run.train.act))
-            grad = jax.grad(lambda p: loss(config, forward(config, p, table, run.diff_std, where, k_drop), act))(params)
+            used = {name: [*done[name], *layers[len(done[name]) :]] for name, layers in params.items()}
+            grad = jax.grad(lambda p: loss(config, forward(config, p, table, run.diff_std, where, k_drop), act))(used)
+            grad = jax.tree.map(lambda g: g.astype(jnp.float32), grad)
             lr = jnp.float32(config.lr)
             if config.schedule == "cosine":
                 lr = lr * 0.5 * (1 + jnp.cos(jnp.pi * i / config.steps))
-            return adam(params, grad, opt, lr), None
+            params, opt = adam(params, grad, opt, lr)
+            return (params, opt, cast(params)), None
 
-        (params, opt), _ = jax.lax.scan(update, (state.params, state.opt), at + jnp.arange(n))
+        (params, opt, _), _ = jax.lax.scan(update, (state.params, state.opt, cast(state.params)), at + jnp.arange(n))
         error = validation_error(config, params, (table, run.diff_std), run.val)
         better = error < state.best_error
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), params, state.best)
