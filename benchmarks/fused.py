@@ -1,6 +1,6 @@
 """Time of the kernels of ssorl.fused against the plain network, for ways to cut them, on a GPU.
 
-    python benchmarks/fused.py | tee fused.jsonl     # 90 s at most; the cuts in use first, then one for all kernels
+    python benchmarks/fused.py | tee fused.jsonl     # 90 s at most; those in use, sweeps, one cut for all kernels
     python benchmarks/fused.py --small               # the script itself, interpreted on a CPU: times mean nothing
     python benchmarks/agent_speed.py --case td3bc:5120:30                  # what it does for an agent; and without:
     SSORL_FUSED=0 python benchmarks/agent_speed.py --case td3bc:5120:30
@@ -24,15 +24,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl import fused, nn
+from ssorl import fused, nn, tiles
 
 CASES = {  # runs, rows a run, inputs, hidden layers, outputs
     "td3bc critic": (30, 5120, 14, (256, 256), 1),
     "cql critic": (5, 31 * 5120, 14, (256, 256, 256), 1),
 }
 SMALL = {"two layers": (2, 64, 14, (128, 128), 1), "three layers": (2, 64, 14, (128, 128, 128), 1)}
-CUTS = [
-    None,  # each kernel its own, as `fused.Tune` has it
+TUNES = [
+    fused.Tune(),  # those in use
+    tiles.SWEEPS,
+    replace(  # two blocks at a time on each processor
+        tiles.SWEEPS,
+        weights=fused.Cut(tile=64, warps=4),
+        two=fused.Cut(tile=32, chunk=64, warps=4, steps=40),
+        three=fused.Cut(tile=64, chunk=128, steps=20),
+    ),
+    fused.Tune(weights=fused.Cut(tile=64, warps=4)),
+]
+CUTS = [  # one for all kernels
     fused.Cut(),
     fused.Cut(tile=64, warps=4),
     fused.Cut(stages=3),
@@ -42,9 +52,9 @@ CUTS = [
 ]
 
 
-def tuned(cut: fused.Cut | None, interpret: bool) -> fused.Tune:
-    """One cut for all kernels, or those in use."""
-    return replace(fused.Tune() if cut is None else fused.Tune(cut, cut, cut), interpret=interpret)
+def tuned(interpret: bool) -> list[fused.Tune]:
+    """All ways to cut, what is in use first."""
+    return [replace(tune, interpret=interpret) for tune in [*TUNES, *(fused.Tune(cut, cut, cut) for cut in CUTS)]]
 
 
 def told(tune: fused.Tune) -> dict:
@@ -110,7 +120,7 @@ def main() -> None:
     print(json.dumps({"device": jax.devices()[0].device_kind, "jax": jax.__version__}), flush=True)
 
     plain, given = {}, {}
-    for tune in [None, *(tuned(cut, args.small) for cut in CUTS)]:
+    for tune in [None, *tuned(args.small)]:
         for name, case in cases.items():
             runs, rows, n_in, hidden, n_out = case
             if tune is None:

@@ -8,13 +8,15 @@ Here a tile of rows goes through all layers at once:
 - For a gradient, layer 2 is kept. Layers 1 and 3 are made again in chunks: 1 from the narrow input, 3 on its way back.
 - Only what the gradients of hidden-by-hidden weights need is written, and those are left to ordinary matrix products;
   all other gradients leave the kernel as one sum a tile.
+- Or, not in use until measured, a block sweeps over many tiles and sums up these gradients too: `tiles.SWEEPS`.
 
 Chunks are there because whole weights of 256 by 256 would leave no room to fetch one while another is worked on.
 No two blocks of threads add to the same number, so the order of sums does not depend on which comes first.
-When they are used: `ssorl.kernels`. From JAX 0.11 on, Pallas warns that it will give up its Triton backend.
+The kernels are in `ssorl.tiles`; when they are used: `ssorl.kernels`.
+From JAX 0.11 on, Pallas warns that it will give up its Triton backend.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,54 +28,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from ssorl import nn
+from ssorl.tiles import MOST_OUTPUTS, Cut, Shape, Tune, backward_kernel, forward_kernel, sweep_kernel
 
 Layers = list[dict[str, jax.Array]]
 
 WIDTHS = (128, 256)  # of hidden layers; the sums of 512 columns would not fit in the registers
 MOST_INPUTS = 63
-MOST_OUTPUTS = 16
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a kernel is cut; none of it changes the result beyond rounding."""
-
-    tile: int = 128  # rows a block of threads works on
-    chunk: int = 64  # columns of hidden layers 1 and 3 at a time
-    warps: int = 8  # of 32 threads, a block; each takes 16 rows, so more than tile / 16 repeat one another's work
-    stages: int = 2  # buffers for chunks of weights, fetched while others are worked on
-
-
-@dataclass(frozen=True)
-class Tune:
-    """The cut of each kernel; these were fastest in benchmarks/fused.py on an H200, for both its networks together."""
-
-    forward: Cut = Cut(tile=64, warps=4, stages=3)
-    weights: Cut = Cut(stages=3)  # gradients in weights, or in weights and inputs
-    inputs: Cut = Cut(tile=64, warps=4)  # gradients in inputs alone
-    interpret: bool = False  # run the kernels as plain JAX: for tests without a GPU
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The static sizes of one kernel call."""
-
-    rows: int
-    n_in: int
-    n_out: int
-    hidden: int
-    three: bool  # hidden layers: three or two
-    cut: Cut
-
-    @property
-    def wide_in(self) -> int:
-        """Columns of the input in the kernel: tensor cores want 16 or more, and one is always 1, for the bias."""
-        return max(16, pl.next_power_of_2(self.n_in + 1))
-
-    @property
-    def wide_dy(self) -> int:
-        """Columns of the cotangent in the kernel: it comes as three terms, see `_backward`."""
-        return max(16, pl.next_power_of_2(3 * self.n_out))
+MOST_BLOCKS = 24  # of rows, in a sweep: each writes a whole sum of weights
 
 
 def suits(layers: Layers, x: jax.Array) -> bool:
@@ -129,7 +90,7 @@ def _forward(tune: Tune, layers: Layers, x: jax.Array, keep: bool = False) -> di
     if keep:
         outputs["h2"] = _by_row(shape, shape.hidden, kind=jnp.bfloat16)
     arrays = [x, *_hidden(shape, layers), *last]
-    out = _call(_forward_kernel, shape, arrays, [shape.wide_in], outputs, tune.interpret)
+    out = _call(forward_kernel, shape, arrays, [shape.wide_in], outputs, tune.interpret)
     return out | {"y": out["y"] + layers[-1]["b"]}
 
 
@@ -145,27 +106,54 @@ def _backward(
     cotangent = jnp.pad(jnp.concatenate([high, low, high], axis=1), ((0, 0), (0, more)))
     last = jnp.pad(jnp.concatenate([w_high, w_high, w_low]), ((0, more), (0, 0)))
 
-    outputs: dict[str, Any] = {}
-    if inputs:
-        outputs["dx"] = _by_row(shape, shape.n_in, shape.wide_in)
-    if weights:
-        for name in ("h1", "dz2", "dz3") if shape.three else ("h1", "dz2"):
-            outputs[name] = _by_row(shape, shape.hidden, kind=jnp.bfloat16)
-        outputs |= {"first": _by_tile(shape, shape.wide_in), "last": _by_tile(shape, shape.wide_dy)}
-        outputs |= {name: _by_tile(shape) for name in (("b2", "b3") if shape.three else ("b2",))}
-    arrays = [x, cotangent, h2, *_hidden(shape, layers), last]
-    tall = [shape.wide_in, shape.wide_dy, shape.hidden]
-    out = _call(_backward_kernel, shape, arrays, tall, outputs, tune.interpret)
-    return _gradients(shape, out | {"h2": h2}, dy) if weights else None, out.get("dx")
+    sweep = (tune.three if shape.three else tune.two) if weights and not inputs and shape.narrow else None
+    out = {"h2": h2}
+    if sweep is None or shape.three:
+        outputs: dict[str, Any] = {}
+        if inputs:
+            outputs["dx"] = _by_row(shape, shape.n_in, shape.wide_in)
+        if weights:
+            names = ("dz2", "dz3") if shape.three else ("dz2",)
+            for name in names if sweep else ("h1", *names):
+                outputs[name] = _by_row(shape, shape.hidden, kind=jnp.bfloat16)
+            outputs |= {name.replace("dz", "b"): _by_block(shape) for name in names}
+            outputs |= {"last": _by_block(shape, shape.wide_dy)}
+            outputs |= {} if sweep else {"first": _by_block(shape, shape.wide_in)}
+        arrays = [x, cotangent, h2, *_hidden(shape, layers), last]
+        tall = [shape.wide_in, shape.wide_dy, shape.hidden]
+        out |= _call(backward_kernel, shape, arrays, tall, outputs, tune.interpret)
+    if sweep is not None:
+        tall = [out["dz2"]] if shape.three else [cotangent, h2]
+        out |= _sweep(replace(shape, cut=_steps(sweep, shape.rows)), layers, x, tall, last, tune.interpret)
+    return _gradients(shape, out, dy) if weights else None, out.get("dx")
+
+
+def _sweep(
+    shape: Shape, layers: Layers, x: jax.Array, upper: list[jax.Array], last: jax.Array, interpret: bool
+) -> dict[str, jax.Array]:
+    """What the kernel of this name sums up."""
+    w1, w2, *_ = _hidden(shape, layers)
+    outputs = {"w2": _by_block(shape, shape.hidden), "first": _by_block(shape, shape.wide_in)}
+    if not shape.three:
+        outputs |= {"last": _by_block(shape, shape.wide_dy), "b2": _by_block(shape)}
+    arrays = [x, *upper, *([] if shape.three else [last]), w1, w2]
+    tall = [shape.wide_in, *(a.shape[1] for a in upper)]
+    return _call(sweep_kernel, shape, arrays, tall, outputs, interpret, shape.hidden // shape.cut.chunk)
+
+
+def _steps(cut: Cut, rows: int) -> Cut:
+    """With no more steps than there are rows for, and no more blocks than MOST_BLOCKS."""
+    tiles = pl.cdiv(rows, cut.tile)
+    return replace(cut, steps=min(tiles, max(cut.steps, pl.cdiv(tiles, MOST_BLOCKS))))
 
 
 def _gradients(shape: Shape, out: dict[str, jax.Array], dy: jax.Array) -> Layers:
-    """In the layers, from what the backward kernel wrote."""
+    """In the layers, from what the kernels wrote."""
     product = partial(jnp.einsum, "ri,ro->io", preferred_element_type=jnp.float32)
     first, last, n = out["first"].sum(0), out["last"].sum(0), shape.n_out
     grad = [
         {"w": first[:, : shape.n_in].T, "b": first[:, shape.n_in]},
-        {"w": product(out["h1"], out["dz2"]), "b": out["b2"].sum(0)},
+        {"w": out["w2"].sum(0) if "w2" in out else product(out["h1"], out["dz2"]), "b": out["b2"].sum(0)},
     ]
     if shape.three:
         grad.append({"w": product(out["h2"], out["dz3"]), "b": out["b3"].sum(0)})
@@ -179,7 +167,7 @@ def _shape(cut: Cut, layers: Layers, x: jax.Array) -> Shape:
 def _roomy(shape: Shape) -> Shape:
     """With a buffer less where a third would need more shared memory than Hopper's 227 KB, as in a CQL actor."""
     # Three layers of 256, tile 128, chunk 64: Triton takes 194 KB + 512 bytes a column of inputs + 640 of dy beyond 16.
-    much = shape.three and shape.wide_in + shape.wide_dy > 64
+    much = shape.three and not shape.narrow
     return replace(shape, cut=replace(shape.cut, stages=min(2, shape.cut.stages))) if much else shape
 
 
@@ -200,146 +188,29 @@ def _hidden(shape: Shape, layers: Layers) -> list[jax.Array]:
 
 def _by_row(shape: Shape, columns: int, wide: int | None = None, kind: Any = jnp.float32) -> tuple[Any, Any]:
     """An output [rows, columns], written in tiles of rows with `wide` columns."""
-    spec = pl.BlockSpec((shape.cut.tile, wide or columns), lambda t: (t, 0))
+    spec = pl.BlockSpec((shape.block, wide or columns), lambda t: (t, 0))
     return jax.ShapeDtypeStruct((shape.rows, columns), kind), spec
 
 
-def _by_tile(shape: Shape, *more: int) -> tuple[Any, Any]:
-    """An output [tiles, hidden, ...] of sums over the rows of a tile."""
-    like = jax.ShapeDtypeStruct((pl.cdiv(shape.rows, shape.cut.tile), shape.hidden, *more), jnp.float32)
-    return like, pl.BlockSpec((None, *like.shape[1:]), lambda t: (t, 0, *(0 for _ in more)))
+def _by_block(shape: Shape, *more: int) -> tuple[Any, Any]:
+    """An output [blocks, hidden, ...] of sums over the rows of a block of threads."""
+    like = jax.ShapeDtypeStruct((pl.cdiv(shape.rows, shape.block), shape.hidden, *more), jnp.float32)
+    return like, pl.BlockSpec((None, *like.shape[1:]), lambda t, *_: (t, 0, *(0 for _ in more)))
 
 
-def _call(kernel: Any, shape: Shape, arrays: list[jax.Array], tall: list[int], outputs: Any, interpret: bool) -> Any:
-    """Run one block a tile of rows; the first arrays come in tiles of `tall` columns, the others whole."""
-    by_row = [pl.BlockSpec((shape.cut.tile, wide), lambda t: (t, 0)) for wide in tall]
-    whole = [pl.BlockSpec(a.shape, lambda t: (0, 0)) for a in arrays[len(tall) :]]
+def _call(
+    kernel: Any, shape: Shape, arrays: list[jax.Array], tall: list[int], outputs: Any, interpret: bool, *parts: int
+) -> Any:
+    """Run a block of threads for some rows, or a row of blocks; the first arrays come in tiles of `tall` columns."""
+    by_row = [pl.BlockSpec((shape.block, wide), lambda t, *_: (t, 0)) for wide in tall]
+    whole = [pl.BlockSpec(a.shape, lambda *_: (0, 0)) for a in arrays[len(tall) :]]
     return pl.pallas_call(
         partial(kernel, shape),
         out_shape={name: like for name, (like, _) in outputs.items()},
         out_specs={name: spec for name, (_, spec) in outputs.items()},
         in_specs=[*by_row, *whole],
-        grid=(pl.cdiv(shape.rows, shape.cut.tile),),
+        grid=(pl.cdiv(shape.rows, shape.block), *parts),
         compiler_params=triton.CompilerParams(num_warps=shape.cut.warps, num_stages=shape.cut.stages),
         interpret=interpret,
-        name="fused" + kernel.__name__,
+        name="fused_" + kernel.__name__,
     )(*arrays)
-
-
-# Kernels ---------------------------------------------------------------------------------------------------
-
-
-def _forward_kernel(shape: Shape, x_ref: Any, w1: Any, w2: Any, b2: Any, *refs: Any) -> None:
-    *third, high, low, out = refs
-    left = shape.rows - pl.program_id(0) * shape.cut.tile  # rows; not asked in a loop, where an interpreter cannot tell
-    x = _load_input(shape, left, x_ref)
-    h2 = _chunks(shape, lambda at, total: total + _dot(_relu(_dot(x, w1[:, at])), w2[at, :]), shape.hidden)
-    h2 = _relu(h2 + b2[...])
-    if "h2" in out:
-        _store(shape, left, out["h2"], h2)
-
-    def top(at: Any, total: jax.Array) -> jax.Array:
-        w3, b3 = third
-        h3 = _relu(_dot(h2, w3[:, at]) + b3[:, at])
-        return total + _dot(h3, high[at, :]) + _dot(h3, low[at, :])
-
-    y = _chunks(shape, top, MOST_OUTPUTS) if shape.three else _dot(h2, high[...]) + _dot(h2, low[...])
-    triton.store(out["y"], y, mask=_inside(left, y.shape, shape.n_out))
-
-
-def _backward_kernel(shape: Shape, x_ref: Any, dy_ref: Any, h2: Any, w1: Any, w2: Any, b2: Any, *refs: Any) -> None:
-    *third, last, out = refs
-    weights, inputs = "first" in out, "dx" in out
-    left = shape.rows - pl.program_id(0) * shape.cut.tile
-    x = _load_input(shape, left, x_ref)
-    dy = triton.load(dy_ref, mask=_inside(left, dy_ref.shape, shape.wide_dy), other=0.0)
-
-    def back(name: str, at: Any, h: jax.Array, dh: jax.Array) -> jax.Array:
-        """Through the ReLU of some columns of layer 2 or 3; what its weights' gradients need is written."""
-        dz = _through(h, dh)
-        if weights:
-            _store(shape, left, out["dz" + name].at[:, at], dz)
-            # The sums over rows, on the tensor cores: the column of the product that belongs to the input's ones.
-            product = _dot(dz, x, (0, 0))
-            ones = lax.broadcasted_iota(jnp.int32, product.shape, 1) == shape.n_in
-            out["b" + name][at] = jnp.sum(jnp.where(ones, product, 0.0), axis=1)
-        return dz
-
-    def last_hidden(name: str, at: Any, h: jax.Array) -> jax.Array:
-        if weights:
-            out["last"][at, :] = _dot(h, dy, (0, 0))
-        return back(name, at, h, _dot(dy, last[:, at]))
-
-    def top(at: Any, total: jax.Array) -> jax.Array:
-        w3, b3 = third
-        w = w3[:, at]
-        return total + _dot(last_hidden("3", at, _relu(_dot(h, w) + b3[:, at])), w, (1, 1))
-
-    h, everything = _load(shape, left, h2), pl.ds(0, shape.hidden)
-    if shape.three:  # h is read again: in the loop it is in shared memory, in registers there would be no room
-        dh2 = _chunks(shape, top, shape.hidden)
-        dz2 = back("2", everything, _load(shape, left, h2), dh2)
-    else:
-        dz2 = last_hidden("2", everything, h)
-
-    def bottom(at: Any, total: jax.Array) -> jax.Array:
-        w = w1[:, at]
-        h1 = _relu(_dot(x, w))
-        dz = _through(h1, _dot(dz2, w2[at, :], (1, 1)))
-        if weights:
-            _store(shape, left, out["h1"].at[:, at], h1)
-            out["first"][at, :] = _dot(dz, x, (0, 0))
-        return total + _dot(dz, w, (1, 1)) if inputs else total
-
-    dx = _chunks(shape, bottom, shape.wide_in)
-    if inputs:
-        triton.store(out["dx"], dx, mask=_inside(left, dx.shape, shape.n_in))
-
-
-def _dot(a: jax.Array, b: jax.Array, over: tuple[int, int] = (1, 0)) -> jax.Array:
-    """The product of two matrices over these axes, with float32 sums."""
-    return lax.dot_general(a, b, (((over[0],), (over[1],)), ((), ())), preferred_element_type=jnp.float32)
-
-
-def _relu(x: jax.Array) -> jax.Array:
-    """In bfloat16. Not a maximum: the GPU's would make 0 of NaN, and training gone wrong would look well."""
-    return jnp.where(x < 0, 0.0, x).astype(jnp.bfloat16)
-
-
-def _through(h: jax.Array, dh: jax.Array) -> jax.Array:
-    """The cotangent before the ReLU from the one after it."""
-    # A product, not a choice: with that ptxas takes the sums of the two products before it apart and serialises them.
-    return dh.astype(jnp.bfloat16) * jnp.where(h > 0, jnp.bfloat16(1), jnp.bfloat16(0))
-
-
-def _chunks(shape: Shape, body: Any, columns: int) -> jax.Array:
-    """The sum [tile, columns] that body(chunk, sum) adds to, over the chunks of a hidden layer."""
-    n, zero = shape.cut.chunk, jnp.zeros((shape.cut.tile, columns), jnp.float32)
-    return lax.fori_loop(0, shape.hidden // n, lambda c, total: body(pl.ds(c * n, n), total), zero)
-
-
-def _inside(left: jax.Array, size: tuple[int, ...], columns: int) -> jax.Array:
-    """Which of a block's rows and columns exist."""
-    row, column = (lax.broadcasted_iota(jnp.int32, size, axis) for axis in (0, 1))
-    return (row < left) & (column < columns)
-
-
-def _load_input(shape: Shape, left: jax.Array, x_ref: Any) -> jax.Array:
-    """The input in bfloat16, a column of ones after its last, then zeros."""
-    x = triton.load(x_ref, mask=_inside(left, x_ref.shape, shape.n_in), other=0.0)
-    column = lax.broadcasted_iota(jnp.int32, x.shape, 1)
-    return jnp.where(column == shape.n_in, 1.0, x).astype(jnp.bfloat16)
-
-
-def _mask(shape: Shape, left: jax.Array, size: tuple[int, ...]) -> jax.Array | None:
-    """Of whole rows; none where all exist, which is faster."""
-    return _inside(left, size, size[1]) if shape.rows % shape.cut.tile else None
-
-
-def _load(shape: Shape, left: jax.Array, ref: Any) -> jax.Array:
-    mask = _mask(shape, left, ref.shape)
-    return triton.load(ref, mask=mask, other=None if mask is None else 0.0)
-
-
-def _store(shape: Shape, left: jax.Array, ref: Any, value: jax.Array) -> None:
-    triton.store(ref, value, mask=_mask(shape, left, value.shape))

@@ -1,5 +1,6 @@
 import sys
 import warnings
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import ssorl
-from ssorl import fused, kernels, nn
+from ssorl import fused, kernels, nn, tiles
 from ssorl.errors import SsorlError
 from ssorl.scan import RUNS
 
@@ -129,6 +130,36 @@ def test_only_what_is_asked_for_is_computed():
     np.testing.assert_allclose(jax.jit(of_input)(x), dx, rtol=1e-5, atol=1e-6)
     for a, b in zip(jax.tree.leaves(jax.jit(of_weights)(layers)), jax.tree.leaves(grad), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n_in", "hidden", "n_out"), [(14, (128, 128), 1), (16, (128, 128, 128), 6)])
+def test_a_sweep_over_many_tiles_gives_the_same_gradients(n_in, hidden, n_out):
+    """Of several runs, with a last block that is not full; it writes less."""
+    layers, x, dy = network(n_in, hidden, n_out, runs=2, rows=175)
+    steps = replace(CUT, steps=3)
+    swept = replace(INTERPRET, two=steps, three=steps)
+
+    def of_weights(tune):
+        return jax.vmap(jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x, tune) * dy).sum()))
+
+    ours, want = (jax.jit(of_weights(tune))(layers, x, dy) for tune in (swept, INTERPRET))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(want), strict=True):
+        assert off(a, b) < 1e-6
+    less, more = (
+        str(jax.make_jaxpr(of_weights(t))(layers, x, dy)).count("bf16[2,175,128]") for t in (swept, INTERPRET)
+    )
+    assert 0 < less < more
+
+
+@pytest.mark.parametrize(
+    ("rows", "want"),
+    [(5120, 4), (31 * 5120, 24), (1024, 1)],  # TD3+BC's critics, CQL's, the fewest
+)
+def test_a_sweep_has_blocks_for_any_number_of_rows(rows, want):
+    layers, x, dy = jax.eval_shape(lambda: network(14, (256, 256), 1, rows=rows))
+    f = jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x, tiles.SWEEPS) * dy).sum())
+    _, sweep = (e for e in jax.make_jaxpr(f)(layers, x, dy).eqns if e.primitive.name == "pallas_call")
+    assert sweep.params["grid_mapping"].grid == (want, 2)
 
 
 def test_in_a_scan_with_leading_axes():
@@ -291,15 +322,24 @@ def test_no_other_warning_than_its_own_is_hushed(here):
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("hidden", [(256, 256), (256, 256, 256)])
-def test_it_lowers_for_a_gpu(hidden):
+@pytest.mark.parametrize(
+    ("hidden", "tune", "argnums", "want"),
+    [
+        ((256, 256), fused.Tune(), (0, 1), ["backward"]),
+        ((256, 256, 256), fused.Tune(), (0, 1), ["backward"]),
+        ((256, 256), tiles.SWEEPS, (0, 1), ["backward"]),
+        ((256, 256), tiles.SWEEPS, (0,), ["sweep"]),
+        ((256, 256, 256), tiles.SWEEPS, (0,), ["backward", "sweep"]),
+    ],
+)
+def test_it_lowers_for_a_gpu(hidden, tune, argnums, want):
     layers, x, dy = jax.eval_shape(lambda: network(14, hidden, 1, runs=2, rows=256))
     gpu = jax.sharding.AbstractDevice("NVIDIA H200", None, "cuda")  # JAX 0.11 asks which one it is for
+    f = jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x, tune) * dy).sum(), argnums)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("x",), abstract_device=gpu)):
-        traced = jax.jit(jax.vmap(partial(answers, fused.fused_mlp))).trace(layers, x, dy)
-        text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert text.count("xla.gpu.triton") + text.count("triton_kernel_call") == 2
-    assert "fused_forward_kernel" in text and "fused_backward_kernel" in text
+        text = jax.jit(jax.vmap(f)).trace(layers, x, dy).lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("xla.gpu.triton") + text.count("triton_kernel_call") == 1 + len(want)
+    assert all(f"fused_{name}_kernel" in text for name in ("forward", *want))
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
