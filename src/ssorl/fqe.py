@@ -14,7 +14,7 @@ from ssorl.agents.base import Agent, soft, squared
 from ssorl.data.episodes import Episodes, scale
 from ssorl.data.stats import standardiser
 from ssorl.errors import DataError, SsorlError
-from ssorl.evaluate import bootstrap
+from ssorl.evaluate import ROWS, bootstrap
 from ssorl.nn import Adam, Params, adam, init_adam, init_mlp, mlp
 from ssorl.player import Player, Weights, advance, weights
 
@@ -114,7 +114,7 @@ def actions(player: Player, eps: Episodes) -> np.ndarray:
         which = order[first : first + LANES]
         # A power of two, so that few lengths are compiled; every trajectory has one more state than steps.
         length = 1 << int(eps.lengths[which].max()).bit_length()
-        lanes = np.resize(which, LANES)
+        lanes = np.resize(which, min(LANES, max(ROWS, 1 << (len(which) - 1).bit_length())))
         place = np.minimum(np.arange(length), eps.lengths[lanes][:, None])  # the padding repeats the last state
         row = (eps.start[lanes] + lanes)[:, None] + place
         earned = eps.rew[np.maximum(eps.start[lanes][:, None] + place - 1, 0)] * (place > 0)
