@@ -298,7 +298,7 @@ def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = 
         from ssorl.study.claims import ledger
 
         claims = ledger(part.store, part.scale, part.seeds, part.chosen(), policy)
-    path = page(study, part.scale, part.store, part.seeds, part.chosen(), part.name, policy)
+    path = page(study, part.scale, part.store, part.seeds, part.chosen(), part.name, policy, claims)
     if as_json:
         rows = [{"number": v.claim.number, "claim": v.claim.statement, "outcome": v.outcome} for v in claims]
         at = {"study": part.name, "scale": part.scale, "page": str(path)}

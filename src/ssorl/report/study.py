@@ -25,6 +25,7 @@ from ssorl.report.study_files import markdown, pictures
 from ssorl.report.study_svg import draw
 from ssorl.store import write_text
 from ssorl.study.cells import holding
+from ssorl.study.claims import Verdict, judge
 from ssorl.study.found import Found, gather, values
 from ssorl.study.grid import Study, find_scale
 
@@ -39,20 +40,20 @@ def page(
     only: Mapping[str, Sequence[Any]] | None = None,
     name: str | None = None,
     policy: str | None = None,
+    verdicts: Sequence[Verdict] | None = None,
 ) -> Path:
     """Write the page of a study at a scale into STORE/reports, with PNG, PDF and Markdown beside it; its path.
 
     With `seeds` or `only` it is of that part, and has a file of its own, as it has with a `policy`, whose weights then
-    score in place of those that the scale names. `name` is what the command line calls it.
+    score in place of those that the scale names. `name` is what the command line calls it; `verdicts` are of a ledger
+    that was judged already.
     """
     scale, store = find_scale(scale).name, Path(store)
     found = gather(study, scale, store, seeds, only, policy)
     part = _part(seeds, only or {}, policy)
     title = (study.title or study.name) + (f" ({part})" if part else "")
     if study.figure == "claims":
-        from ssorl.study.claims import judge
-
-        verdicts = judge(found, scale)
+        verdicts = list(verdicts or judge(found, scale))
         drawn, (said, more) = ledger_figures(verdicts), ledger_words(verdicts)
     else:
         drawn, said, more = figures(study, found), answer(study, scale, found), []

@@ -116,7 +116,23 @@ def judge(found: list[Found], scale: str) -> list[Verdict]:
     """Every claim, judged by these results."""
     from ssorl.study.paper_claims import CLAIMS
 
+    found = Results(found)
     return [_verdict(claim, found, scale) for claim in CLAIMS]
+
+
+class Results(list[Found]):
+    """Results with those of each study at hand: a check asks for one study's, and there are hundreds of checks."""
+
+    def __init__(self, found: Iterable[Found]) -> None:
+        super().__init__(found)
+        self.by_study: dict[Any, list[Found]] = {}
+        for one in self:
+            self.by_study.setdefault(one.at.get("study"), []).append(one)
+
+
+def of_study(found: list[Found], study: str) -> list[Found]:
+    """Those of one study."""
+    return found.by_study.get(study, []) if isinstance(found, Results) else select(found, {"study": study})
 
 
 def _verdict(claim: Claim, found: list[Found], scale: str) -> Verdict:
@@ -158,6 +174,6 @@ def _judge(check: Check, level: float = stats.LEVEL, interval: Callable[..., Est
 def tasks(found: list[Found], study: str, **at: Any) -> Group:
     """The results of a study with these coordinates, seeds of one task together; in the order of the grid."""
     groups: dict[tuple, list[Found]] = {}
-    for one in select(found, {"study": study, **at}):
+    for one in select(of_study(found, study), at):
         groups.setdefault(tuple((k, v) for k, v in one.at.items() if k != "seed"), []).append(one)
     return list(groups.values())

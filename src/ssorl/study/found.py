@@ -98,11 +98,8 @@ def _of(told: dict, policy: str) -> dict:
 
 def select(found: Iterable[Found], at: Mapping[str, Any]) -> list[Found]:
     """Those with these coordinates; a value may be a tuple of several."""
-
-    def fits(one: Found) -> bool:
-        return all(one.at.get(k) in v if isinstance(v, tuple) else one.at.get(k) == v for k, v in at.items())
-
-    return [one for one in found if fits(one)]
+    wanted = [(name, value if isinstance(value, tuple) else (value,)) for name, value in at.items()]
+    return [one for one in found if all(one.at.get(name) in some for name, some in wanted)]
 
 
 def values(found: Iterable[Found], name: str) -> list[Any]:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ssorl.study import stats
-from ssorl.study.claims import Check, Claim, Group, tasks
-from ssorl.study.found import Found, select, values
+from ssorl.study.claims import Check, Claim, Group, of_study, tasks
+from ssorl.study.found import Found, values
 
 REACHES = 0.10  # relative gap below which an agent reaches the oracle
 ALIKE = 0.05  # difference of relative gaps that is none
@@ -26,7 +26,7 @@ _gap = partial(Check, statistic=stats.relative_gap, high=REACHES, unit="share")
 def _places(found: list[Found], study: str, *names: str) -> Iterator[tuple[dict[str, Any], str]]:
     """Every combination of coordinates that a study has, with its name."""
     seen: dict[tuple, dict] = {}
-    for one in select(found, {"study": study}):
+    for one in of_study(found, study):
         at = {name: one.at[name] for name in names if name in one.at}
         seen.setdefault(tuple(at.items()), at)
     for at in seen.values():
@@ -168,7 +168,7 @@ def _gap_difference(a: stats.Strata, best_a: stats.Strata, b: stats.Strata, best
 
 
 def _idms(found: list[Found], study: str) -> list[str]:
-    return values(select(found, {"study": study}), "idm")
+    return values(of_study(found, study), "idm")
 
 
 def _share(value: float) -> str:
