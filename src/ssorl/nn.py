@@ -55,7 +55,7 @@ def mlp(
         if norm:
             x = _active(layer_norm(x + layer["b"].astype(kind)), dropout, seed)
         else:
-            x = _hidden(dropout, x, layer["b"], seed)
+            x = hidden(dropout, x, layer["b"], seed)
     return x.astype(jnp.float32) @ layers[-1]["w"] + layers[-1]["b"]
 
 
@@ -69,7 +69,7 @@ def _active(x: jax.Array, dropout: float, seed: jax.Array | None) -> jax.Array:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _hidden(dropout: float, x: jax.Array, b: jax.Array, seed: jax.Array | None) -> jax.Array:
+def hidden(dropout: float, x: jax.Array, b: jax.Array, seed: jax.Array | None) -> jax.Array:
     """What a hidden layer does to its product x[..., N]: bias, ReLU and dropout.
 
     Its gradient asks only where the result is not 0. So x need not be kept, which lets a GPU add the bias and cut at 0
@@ -79,7 +79,7 @@ def _hidden(dropout: float, x: jax.Array, b: jax.Array, seed: jax.Array | None) 
 
 
 def _hidden_ahead(dropout: float, x: jax.Array, b: jax.Array, seed: jax.Array | None) -> tuple[jax.Array, Any]:
-    y: jax.Array = _hidden(dropout, x, b, seed)
+    y: jax.Array = hidden(dropout, x, b, seed)
     return y, (y, b, seed)
 
 
@@ -90,7 +90,7 @@ def _hidden_back(dropout: float, kept: Any, dy: jax.Array) -> tuple[jax.Array, j
     return dx, dx.reshape(-1, dx.shape[-1]).astype(jnp.float32).sum(0).astype(b.dtype), None
 
 
-_hidden.defvjp(_hidden_ahead, _hidden_back)
+hidden.defvjp(_hidden_ahead, _hidden_back)
 
 
 def coins(number: jax.Array, rate: float, seed: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ssorl import kernels
 from ssorl.errors import SsorlError
-from ssorl.nn import Params, coins
+from ssorl.nn import Params, coins, hidden
 
 # Weights ---------------------------------------------------------------------------------------------------
 
@@ -117,26 +117,6 @@ def linear(layer: Params, x: jax.Array) -> jax.Array:
     return (y.astype(jnp.float32) + layer["b"]).astype(x.dtype)
 
 
-@jax.custom_vjp
-def _relu(y: jax.Array, b: jax.Array) -> jax.Array:
-    """A bias and a ReLU in the precision of y[..., N]: so a GPU does them on the way out of the product before."""
-    return jax.nn.relu(y + b.astype(y.dtype))
-
-
-def _relu_ahead(y: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    y = _relu(y, b)
-    return y, y
-
-
-def _relu_back(y: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-    # The barrier, because XLA knows that it could as well ask, and so would have to keep, what the ReLU was given.
-    dy = jnp.where(jax.lax.optimization_barrier(y) > 0, dy, 0)
-    return dy, dy.reshape(-1, dy.shape[-1]).astype(jnp.float32).sum(0)
-
-
-_relu.defvjp(_relu_ahead, _relu_back)
-
-
 def _tokens(params: Params, rtg: jax.Array, obs: jax.Array, act: jax.Array, time: jax.Array) -> jax.Array:
     """Embeddings in the order of the sequence, [..., 3 K, width]."""
     tokens = [linear(params["rtg"], rtg[..., None]), linear(params["obs"], obs), linear(params["act"], act)]
@@ -165,7 +145,7 @@ def _block(
     mixed = _attend(p["qkv"], h, heads, ask, dropout, s_weights)
     x = x[..., ask, :]
     x, h = _add(p["join"], p["norm2"], x, mixed.reshape(x.shape), dropout, s_join)
-    h = _relu(h @ p["up"]["w"].astype(h.dtype), p["up"]["b"])
+    h = hidden(0.0, h @ p["up"]["w"].astype(h.dtype), p["up"]["b"], None)
     return _add(p["down"], norm, x, h, dropout, s_down)
 
 
