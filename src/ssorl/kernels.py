@@ -39,9 +39,13 @@ def wanted(layers: Any, x: jax.Array) -> Callable[[Any, jax.Array], jax.Array] |
         ) from err
     if not fused.suits(layers, x):
         return None
-    # JAX 0.11 warns when it lowers a kernel, in no function of ours: by its words is the closest one can get.
-    warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
+    hush()
     return partial(fused.fused_mlp, tune=fused.Tune(interpret=choice == "interpret"))
+
+
+def hush() -> None:
+    """JAX 0.11 warns when it lowers a kernel, in no function of ours: by its words is the closest one can get."""
+    warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
 
 
 def gpu() -> bool:

@@ -7,7 +7,6 @@ softmax stay float32. Inputs may have any leading axes, or none.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -213,8 +212,7 @@ def _choice(which: str) -> str | None:
         )
     if choice not in ("1", which, "interpret") or (choice != "interpret" and not kernels.gpu()):
         return None
-    # JAX 0.11 warns when it lowers a kernel, in no function of ours: by its words is the closest one can get.
-    warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
+    kernels.hush()
     return choice
 
 
