@@ -21,6 +21,7 @@ import numpy as np
 
 from ssorl.agents import make
 from ssorl.data import load
+from ssorl.data.stats import Standardiser
 from ssorl.evaluate import Player, evaluate
 from ssorl.store import write_npz
 from ssorl.train import Look, Run, train_many
@@ -43,37 +44,44 @@ def train(args) -> None:
     if hasattr(agent, "fitted_to"):
         agent = agent.fitted_to(args.env, eps)
     kept: dict[str, list] = {"at": [], "policy": [], "average": []}
+    rates: list[tuple[float, int]] = []
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    loaded = time.perf_counter()
+
+    def keep(scaler: Standardiser, curve: dict) -> dict:
+        """All policies so far, at every look: a training that is cut short has shown what it did."""
+        rate = sum(n for _, n in rates[2:]) / (rates[-1][0] - rates[1][0]) if len(rates) > 2 else 0.0
+        about = {
+            "agent": args.agent, "env": args.env, "level": args.level, "size": args.size, "settings": asdict(agent),
+            "updates_per_second": round(rate), "seconds": round(time.perf_counter() - loaded),
+            "loading": round(loaded - began), "device": jax.devices()[0].device_kind,
+            "versions": {"jax": jax.__version__, "numpy": np.__version__}, "commit": args.commit or commit or None,
+        }  # fmt: skip
+        leaves = {
+            f"{which}{i}": np.stack(column)
+            for which in ("policy", "average")
+            for i, column in enumerate(zip(*map(jax.tree.leaves, kept[which]), strict=True))
+        }
+        write_npz(args.work / f"{args.agent}-{args.env}{args.tag}.npz", leaves | curve | {
+            "at": np.array(kept["at"]), "mean": scaler.mean, "std": scaler.std, "low": eps.meta.low,
+            "high": eps.meta.high, "about": np.array(json.dumps(about)),
+        })  # fmt: skip
+        return about
 
     def look(look: Look) -> None:
         if look.at > args.after or look.at == agent.updates:
             kept["at"].append(look.at)
             kept["policy"].append(jax.device_get(jax.vmap(agent.policy)(look.state)))
             kept["average"].append(jax.device_get(look.average))
+            keep(look.scalers[0], {})
 
-    loaded, rates = time.perf_counter(), []
     done = train_many(agent, [Run(eps, s) for s in range(args.seeds)], every=args.every, callback=look, together=True,
                       folder=args.folder,
                       progress=lambda n, _: rates.append((time.perf_counter(), n)))  # fmt: skip
-    rate = sum(n for _, n in rates[2:]) / (rates[-1][0] - rates[1][0])
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    about = {
-        "agent": args.agent, "env": args.env, "level": args.level, "size": args.size, "settings": asdict(agent),
-        "updates_per_second": round(rate), "seconds": round(time.perf_counter() - loaded),
-        "loading": round(loaded - began), "device": jax.devices()[0].device_kind,
-        "versions": {"jax": jax.__version__, "numpy": np.__version__}, "commit": args.commit or commit or None,
-    }  # fmt: skip
-    print(json.dumps({k: v for k, v in about.items() if k != "settings"}), flush=True)
-    leaves = {
-        f"{which}{i}": np.stack(column)
-        for which in ("policy", "average")
-        for i, column in enumerate(zip(*map(jax.tree.leaves, kept[which]), strict=True))
-    }
-    curve = {f"curve_{name}": np.stack([run.curve[name] for run in done]) for name in done[0].curve}
-    scaler, meta = done[0].scaler, eps.meta
-    write_npz(args.work / f"{args.agent}-{args.env}{args.tag}.npz", leaves | curve | {
-        "at": np.array(kept["at"]), "mean": scaler.mean, "std": scaler.std, "low": meta.low, "high": meta.high,
-        "about": np.array(json.dumps(about)),
-    })  # fmt: skip
+    told = keep(
+        done[0].scaler, {f"curve_{name}": np.stack([run.curve[name] for run in done]) for name in done[0].curve}
+    )
+    print(json.dumps({k: v for k, v in told.items() if k != "settings"}), flush=True)
 
 
 def judge(args) -> None:
@@ -83,8 +91,6 @@ def judge(args) -> None:
     agent = replace(agent_of(args), **{k: v for k, v in about["settings"].items() if k == "target"}, half=False)
     n_obs, n_act = len(data["mean"]), len(data["low"])
     shape = jax.eval_shape(lambda: agent.policy(agent.init(jax.random.key(0), n_obs, n_act)))
-    from ssorl.data.stats import Standardiser
-
     scaler = Standardiser(data["mean"], data["std"])
     n_looks, n_seeds = data["policy0"].shape[:2]
     tree, n_leaves = jax.tree.structure(shape), len(jax.tree.leaves(shape))
