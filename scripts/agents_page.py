@@ -35,7 +35,8 @@ def table(titles: list[str], rows: list[list[str]]) -> str:
 def grouped(cells: list[dict]) -> dict[tuple, list[dict]]:
     groups: dict[tuple, list[dict]] = {}
     for c in cells:
-        groups.setdefault((c["agent"], c["env"], c["settings"]["half"], c["settings"]["updates"]), []).append(c)
+        how = (c["settings"]["half"] and ("bfloat16, fused" if c.get("fused") else "bfloat16")) or "float32"
+        groups.setdefault((c["agent"], c["env"], how, c["settings"]["updates"]), []).append(c)
     return groups
 
 
@@ -52,34 +53,34 @@ def studied() -> dict[tuple, list[dict]]:
     for told in lines("cells.jsonl"):
         cell, env = told["cell"], told["cell"]["dataset"].removeprefix("sim/").removesuffix("-medium-expert:full")
         if cell["variant"] == "oracle" and not cell["settings"] and env in PUBLISHED:
-            more = {"agent": cell["agent"], "env": env, "at": 0}
-            more["settings"] = {"half": True, "updates": AGENTS[cell["agent"]]().updates}
+            updates = AGENTS[cell["agent"]]().updates
+            more = {"agent": cell["agent"], "env": env, "at": updates, "settings": {"half": True, "updates": updates}}
             out += [{**more, "kind": kind, "score": score} for kind, score in told["result"]["scores"].items()]
     return grouped(out)
 
 
 def oracle_table() -> str:
     rows = []
-    for (agent, env, half, updates), cells in (studied() | grouped(lines("oracle.jsonl"))).items():
+    for (agent, env, how, updates), cells in (studied() | grouped(lines("oracle.jsonl"))).items():
         last, average = (by_look(cells, kind)[-1] for kind in ("last", "average"))
-        name = agent if half else f"{agent} in float32"
-        rows.append([f"{env}-medium-expert", name, f"{updates:,}", str(len(last)),
-                     f"{last.mean():.1f} ± {last.std():.1f}", f"{average.mean():.1f} ± {average.std():.1f}",
-                     str(PUBLISHED[env][agent])])  # fmt: skip
-    titles = ["dataset", "agent", "updates", "seeds", "last weights", "averaged weights", "published, on D4RL's data"]
-    return table(titles, sorted(rows))
+        at = max(c["at"] for c in cells)
+        rows.append([f"{env}-medium-expert", agent, how, f"{at:,}" + (f" of {updates:,}" if at < updates else ""),
+                     str(len(last)), f"{last.mean():.1f} ± {last.std():.1f}",
+                     f"{average.mean():.1f} ± {average.std():.1f}", str(PUBLISHED[env][agent])])  # fmt: skip
+    titles = ["dataset", "agent", "hidden layers", "updates", "seeds", "last weights", "averaged weights"]
+    return table([*titles, "published, on D4RL's data"], sorted(rows))
 
 
 def steady_table() -> str:
     rows = []
-    for (agent, env, half, _), cells in grouped(lines("oracle.jsonl")).items():
+    for (agent, env, how, _), cells in grouped(lines("oracle.jsonl")).items():
         if agent != "td3bc":
             continue
         kinds = [k for k in ("last", "average", "mean5", "mean10") if any(c["kind"] == k for c in cells)]
         for kind in kinds:
             by = by_look(cells, kind)
             spreads = by.mean(), by.std(0).mean(), by[-1].std(), by.mean(0).std()
-            rows.append([env if half else f"{env}, float32", NAMES[kind], *(f"{x:.1f}" for x in spreads)])
+            rows.append([env if how == "bfloat16" else f"{env}, {how}", NAMES[kind], *(f"{x:.1f}" for x in spreads)])
     titles = ["TD3+BC on", "policy", "mean of ten looks", "swing of one seed between looks", "between seeds at the end"]
     return table([*titles, "between seeds, mean of ten looks"], rows)
 
