@@ -2,6 +2,7 @@
 
 import os
 import signal
+from importlib.metadata import version
 from pathlib import Path
 
 # A script's `&` has Ctrl-C ignored, by all that is started from there too: the tests of Ctrl-C would wait for ever.
@@ -11,7 +12,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # Compiling dominates the tests that use JAX: keep what was compiled for the next run.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
 # Small programs, each compiled once on a fresh clone: code that is made quickly beats code that is quick.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+    # The older emitters take half the time; 0.12 has them no more, and XLA ends at a flag that it does not know.
+    + " --xla_cpu_use_fusion_emitters=false" * (tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 12)),
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
