@@ -5,7 +5,7 @@
     python benchmarks/agent_speed.py --case td3bc:256:1 --seconds 5   # on a CPU
 
 A case is AGENT:BATCH:RUNS, with the paper's settings but for the batch; lines go to --store as JSON. `fused` tells
-whether any network was left to the kernels of ssorl.fused; SSORL_FUSED=0 does without.
+whether any kernels of ssorl.kernels were used; SSORL_FUSED=0 does without.
 """
 
 import argparse

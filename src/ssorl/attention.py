@@ -5,8 +5,7 @@ turns queries, keys, values and result about. Here they are read as the projecti
 and the result is written as the next layer reads it. Backward the weights are made again, and each block adds up its
 part of the bias's gradient; the parts are summed in a fixed order.
 
-`gpt` uses it where SSORL_FUSED_ATTENTION says so. From JAX 0.11 on, Pallas warns that it will give up its Triton
-backend.
+When it is used: `ssorl.kernels`. From JAX 0.11 on, Pallas warns that it will give up its Triton backend.
 """
 
 from dataclasses import dataclass

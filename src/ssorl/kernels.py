@@ -1,16 +1,18 @@
-"""Whether `nn.mlp` leaves a network to the GPU kernels of `ssorl.fused`; Pallas, slow to import, is not touched before.
+"""Where the GPU kernels stand in for plain networks; Pallas, slow to import, is not touched before.
 
-SSORL_FUSED decides: 1 is on any GPU, 0 nowhere, `interpret` everywhere, for tests. Unset, it is where the kernels have
-been measured: on NVIDIA's compute capability 9.0. What they need of a GPU is shared memory, up to 213 KB a block, and
-Hopper has 227; 8.0 has 163, 8.6, 8.9 and 12 have 99. 10 has enough, but makes other instructions of them, and nobody
-has tried. Where runs are cut over several devices that is by `shard_map`, in which each device compiles its own call:
-XLA's own partitioning could not look into a kernel.
+There are those of a perceptron (`ssorl.fused`), of attention and of what stands between a transformer's products
+(`ssorl.residual`), and SSORL_FUSED decides for all: 1 is on any GPU, 0 nowhere, `interpret` everywhere, for tests.
+Unset, it is where they have been measured: on NVIDIA's compute capability 9.0. What they need of a GPU is shared
+memory, up to 213 KB a block, and Hopper has 227; 8.0 has 163, 8.6, 8.9 and 12 have 99. 10 has enough, but makes other
+instructions of them, and nobody has tried. Where runs are cut over several devices that is by `shard_map`, in which
+each device compiles its own call: XLA's own partitioning could not look into a kernel.
 """
 
 import os
 import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -19,28 +21,29 @@ from ssorl.errors import SsorlError
 
 MEASURED = "9.0"  # compute capability: H100, H200, GH200
 FEWEST_ROWS = 1024  # below this `nn.mlp` keeps to itself
+ENTRIES = {"fused": "fused_mlp", "attention": "attention", "residual": "add_and_norm"}  # the function of each module
 
 
-def wanted(layers: Any, x: jax.Array) -> Callable[[Any, jax.Array], jax.Array] | None:
-    """What shall stand in for the plain network here, if anything; sizes that do not suit are left to it."""
+def wanted(module: str, *sizes: Any) -> Callable[..., Any] | None:
+    """What of this module shall stand in for the plain code here, if anything; `sizes` go to its `suits`."""
     choice = os.environ.get("SSORL_FUSED")
     if choice not in (None, "0", "1", "interpret"):
         raise SsorlError(f"SSORL_FUSED is {choice!r}; set it to 1, 0 or, for tests, interpret, or do not set it.")
     here = {None: measured, "0": lambda: False, "1": gpu, "interpret": lambda: True}[choice]
-    if x.size < FEWEST_ROWS * x.shape[-1] or not here():
+    if not here():
         return None
     try:
-        from ssorl import fused
+        found: Any = import_module(f"ssorl.{module}")
     except ImportError as err:
         if choice is None:  # Pallas has said that it will give up its Triton backend
             return None
         raise SsorlError(
             f"SSORL_FUSED is {choice}, but this JAX {jax.__version__} has no Triton in Pallas ({err}); do not set it."
         ) from err
-    if not fused.suits(layers, x):
+    if not found.suits(*sizes):
         return None
     hush()
-    return partial(fused.fused_mlp, tune=fused.Tune(interpret=choice == "interpret"))
+    return partial(getattr(found, ENTRIES[module]), tune=found.Tune(interpret=choice == "interpret"))
 
 
 def hush() -> None:

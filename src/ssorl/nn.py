@@ -44,7 +44,8 @@ def mlp(
     bfloat16, half the memory traffic; the last layer is always float32.
     """
     dropout = dropout if key is not None else 0.0
-    if half and not norm and not dropout and (fused := kernels.wanted(layers, x)):
+    large = x.size >= kernels.FEWEST_ROWS * x.shape[-1]
+    if half and not norm and not dropout and large and (fused := kernels.wanted("fused", layers, x)):
         return fused(jax.tree.map(lambda w: w.astype(jnp.float32), layers), x)  # as are its gradients
     kind = jnp.bfloat16 if half else jnp.float32
     seeds = jax.random.bits(key, (len(layers) - 1,), jnp.uint32) if dropout and key is not None else None

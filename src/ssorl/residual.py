@@ -7,7 +7,7 @@ sum over rows and over columns at once. Here each block of threads has whole row
 and biases it writes the sum of its rows, and the sums are summed in a fixed order. Nothing is kept for the backward
 pass but the stream itself.
 
-`gpt` uses it where SSORL_FUSED_ATTENTION says so.
+When it is used: `ssorl.kernels`.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,6 @@ import pytest
 
 from ssorl import attention, kernels
 from ssorl.agents import gpt
-from ssorl.errors import SsorlError
 
 INTERPRET = attention.Tune(interpret=True)
 BATCH, TOKENS, HEADS, SIZE = 3, 11, 2, 16
@@ -110,7 +109,7 @@ def test_the_network_is_the_same(network, monkeypatch):
     params, inputs = network
 
     def states(choice):
-        monkeypatch.setenv("SSORL_FUSED_ATTENTION", choice)
+        monkeypatch.setenv("SSORL_FUSED", choice)
         # A new function each time: what was compiled for the other choice must not be found.
         return jax.jit(lambda p: gpt.gpt(p, *inputs, HEADS, STATES, 0.1, jax.random.key(1), True))(params)
 
@@ -119,26 +118,25 @@ def test_the_network_is_the_same(network, monkeypatch):
     assert np.sqrt(np.square(ours - theirs).mean()) < 0.01
 
 
-def test_when_the_kernels_are_used(monkeypatch):
-    def used(size=SIZE, tokens=TOKENS, kind=jnp.bfloat16):
-        return gpt._fused(size, tokens, kind) is not None
-
-    monkeypatch.delenv("SSORL_FUSED_ATTENTION", raising=False)
+@pytest.mark.parametrize(
+    ("choice", "half", "want"), [(None, True, 12), (None, False, 0), ("0", True, 0), ("1", True, 12)]
+)
+def test_when_the_kernels_are_used(network, choice, half, want, monkeypatch):
+    """As those of a perceptron (`test_fused`): an attention and two norms a block, forward and back."""
+    params, inputs = network
+    monkeypatch.setenv("SSORL_FUSED", choice or "")
+    if choice is None:
+        monkeypatch.delenv("SSORL_FUSED")
     monkeypatch.setattr(kernels, "gpu", lambda: True)
-    assert not used()
-    monkeypatch.setenv("SSORL_FUSED_ATTENTION", "1")
-    assert used() and used(size=128, tokens=64)
-    assert gpt._fused_add(jnp.zeros((2, 512), jnp.bfloat16)) is not None
-    assert not used(size=24) and not used(tokens=65) and not used(kind=jnp.float32)
-    monkeypatch.setenv("SSORL_FUSED_ATTENTION", "residual")
-    assert not used()
-    monkeypatch.setenv("SSORL_FUSED_ATTENTION", "attention")
-    assert used() and gpt._fused_add(jnp.zeros((2, 512), jnp.bfloat16)) is None
-    monkeypatch.setattr(kernels, "gpu", lambda: False)
-    assert not used()
-    monkeypatch.setenv("SSORL_FUSED_ATTENTION", "yes")
-    with pytest.raises(SsorlError, match="SSORL_FUSED_ATTENTION is 'yes'"):
-        used()
+    monkeypatch.setattr(kernels, "measured", lambda: True)
+    program = jax.make_jaxpr(jax.grad(lambda p: gpt.gpt(p, *inputs, HEADS, STATES, half=half).sum()))(params)
+    assert str(program).count("pallas_call[") == want
+
+
+def test_what_suits():
+    assert attention.suits(SIZE, TOKENS, jnp.bfloat16) and attention.suits(128, 64, jnp.bfloat16)
+    assert not attention.suits(24, TOKENS, jnp.bfloat16) and not attention.suits(SIZE, 65, jnp.bfloat16)
+    assert not attention.suits(SIZE, TOKENS, jnp.float32)
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")

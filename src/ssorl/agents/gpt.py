@@ -6,9 +6,6 @@ softmax stay float32. Inputs may have any leading axes, or none.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl import kernels
-from ssorl.errors import SsorlError
 from ssorl.nn import Params, coins, hidden
 
 # Weights ---------------------------------------------------------------------------------------------------
@@ -152,7 +148,7 @@ def _add(
     layer: Params, norm: Params, x: jax.Array, h: jax.Array, dropout: float, seed: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """What a layer makes of h, added to x; and the norm of that."""
-    if fused := _fused_add(x):
+    if fused := kernels.wanted("residual", x):
         return fused(x, h @ layer["w"].astype(h.dtype), layer["b"], norm, dropout, seed)
     x = x + _drop(linear(layer, h), dropout, seed)
     return x, _norm(norm, x)
@@ -166,7 +162,7 @@ def _attend(p: Params, h: jax.Array, heads: int, ask: slice, dropout: float, see
     else:  # of the tokens that are not asked for, no query either
         queries, others = (jax.tree.map(lambda w, cut=cut: w[..., cut], p) for cut in np.s_[:width, width:])
         given = [(queries, h[..., ask, :]), (others, h)]
-    if fused := _fused(width // heads, len(place), h.dtype):
+    if fused := kernels.wanted("attention", width // heads, len(place), h.dtype):
         parts = tuple(_by_head(x @ layer["w"].astype(x.dtype), width, heads) for layer, x in given)
         return fused(parts, tuple(_by_head(layer["b"], width, heads) for layer, _ in given), ask, dropout, seed)
     parts = [_by_head(linear(layer, x), width, heads) for layer, x in given]
@@ -177,43 +173,6 @@ def _attend(p: Params, h: jax.Array, heads: int, ask: slice, dropout: float, see
 def _by_head(x: jax.Array, width: int, heads: int) -> jax.Array:
     """Queries, keys or values, one after another in the last axis of x, as [..., n, heads, D]."""
     return x.reshape(*x.shape[:-1], x.shape[-1] // width, heads, width // heads)
-
-
-def _fused(size: int, tokens: int, kind: Any) -> Callable[..., jax.Array] | None:
-    """The kernels of `ssorl.attention`, if they are wanted and suit."""
-    if not (choice := _choice("attention")):
-        return None
-    from ssorl import attention  # Pallas is slow to import
-
-    if not attention.suits(size, tokens, kind):
-        return None
-    return partial(attention.attention, tune=attention.Tune(interpret=choice == "interpret"))
-
-
-def _fused_add(x: jax.Array) -> Callable[..., tuple[jax.Array, jax.Array]] | None:
-    """The kernels of `ssorl.residual`, if they are wanted and suit."""
-    if not (choice := _choice("residual")):
-        return None
-    from ssorl import residual
-
-    return (
-        partial(residual.add_and_norm, tune=residual.Tune(interpret=choice == "interpret"))
-        if residual.suits(x)
-        else None
-    )
-
-
-def _choice(which: str) -> str | None:
-    """SSORL_FUSED_ATTENTION, if it wants these kernels: 1, or one kind by name, on a GPU; `interpret`, for tests."""
-    choice = os.environ.get("SSORL_FUSED_ATTENTION", "0")
-    if choice not in ("0", "1", "attention", "residual", "interpret"):
-        raise SsorlError(
-            f"SSORL_FUSED_ATTENTION is {choice!r}; set it to 1, 0, attention, residual or, for tests, interpret."
-        )
-    if choice not in ("1", which, "interpret") or (choice != "interpret" and not kernels.gpu()):
-        return None
-    kernels.hush()
-    return choice
 
 
 def _attention(
