@@ -1,6 +1,6 @@
-"""Time of the kernels of ssorl.fused against the plain network, for ways to cut them, on a GPU.
+"""Time of the kernels of ssorl.fused, with and without sweeps, against the plain network, on a GPU.
 
-    python benchmarks/fused.py | tee fused.jsonl     # 90 s at most; those in use, sweeps, one cut for all kernels
+    python benchmarks/fused.py | tee fused.jsonl     # 90 s at most; further ways to cut them go into TUNES
     python benchmarks/fused.py --small               # the script itself, interpreted on a CPU: times mean nothing
     python benchmarks/agent_speed.py --case td3bc:5120:30                  # what it does for an agent; and without:
     SSORL_FUSED=0 python benchmarks/agent_speed.py --case td3bc:5120:30
@@ -24,43 +24,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl import fused, nn, tiles
+from ssorl import fused, nn
 
 CASES = {  # runs, rows a run, inputs, hidden layers, outputs
     "td3bc critic": (30, 5120, 14, (256, 256), 1),
     "cql critic": (5, 31 * 5120, 14, (256, 256, 256), 1),
 }
 SMALL = {"two layers": (2, 64, 14, (128, 128), 1), "three layers": (2, 64, 14, (128, 128, 128), 1)}
-TUNES = [
-    fused.Tune(),  # those in use
-    tiles.SWEEPS,
-    replace(  # two blocks at a time on each processor
-        tiles.SWEEPS,
-        weights=fused.Cut(tile=64, warps=4),
-        two=fused.Cut(tile=32, chunk=64, warps=4, steps=40),
-        three=fused.Cut(tile=64, chunk=128, steps=20),
-    ),
-    fused.Tune(weights=fused.Cut(tile=64, warps=4)),
-]
-CUTS = [  # one for all kernels
-    fused.Cut(),
-    fused.Cut(tile=64, warps=4),
-    fused.Cut(stages=3),
-    fused.Cut(tile=64, warps=4, stages=3),
-    fused.Cut(chunk=32, stages=3),
-    fused.Cut(chunk=128),  # three layers back need more shared memory for it than an H200 has
-]
-
-
-def tuned(interpret: bool) -> list[fused.Tune]:
-    """All ways to cut, what is in use first."""
-    return [replace(tune, interpret=interpret) for tune in [*TUNES, *(fused.Tune(cut, cut, cut) for cut in CUTS)]]
-
-
-def told(tune: fused.Tune) -> dict:
-    """The cut, or that of each kernel where they differ."""
-    each = {name: cut for name, cut in asdict(tune).items() if name != "interpret"}
-    return each if tune.forward != tune.weights else each["forward"]
+NEVER = 10**9  # multiprocessors, more than any sweep keeps busy
+TUNES = [fused.Tune(), fused.Tune(units=NEVER)]  # those in use, and without sweeps
 
 
 def functions(network: Any) -> dict[str, Any]:
@@ -120,7 +92,7 @@ def main() -> None:
     print(json.dumps({"device": jax.devices()[0].device_kind, "jax": jax.__version__}), flush=True)
 
     plain, given = {}, {}
-    for tune in [None, *tuned(args.small)]:
+    for tune in [None, *(replace(tune, interpret=args.small) for tune in TUNES)]:
         for name, case in cases.items():
             runs, rows, n_in, hidden, n_out = case
             if tune is None:
@@ -131,7 +103,7 @@ def main() -> None:
             else:
                 network = partial(fused.fused_mlp, tune=tune)
             for what, f in functions(network).items():
-                line: dict = {"case": name, "what": what, "cut": tune and told(tune)}
+                line: dict = {"case": name, "what": what, "cut": tune and asdict(tune)}
                 if time.perf_counter() - began > args.seconds:
                     print(json.dumps(line | {"error": "no time left for this and what follows"}), flush=True)
                     return

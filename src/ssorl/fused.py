@@ -8,7 +8,7 @@ Here a tile of rows goes through all layers at once:
 - For a gradient, layer 2 is kept. Layers 1 and 3 are made again in chunks: 1 from the narrow input, 3 on its way back.
 - Only what the gradients of hidden-by-hidden weights need is written, and those are left to ordinary matrix products;
   all other gradients leave the kernel as one sum a tile.
-- Or, not in use until measured, a block sweeps over many tiles and sums up these gradients too: `tiles.SWEEPS`.
+- Or, where there are rows and runs enough, a block sweeps over many tiles and sums up these gradients too.
 
 Chunks are there because whole weights of 256 by 256 would leave no room to fetch one while another is worked on.
 No two blocks of threads add to the same number, so the order of sums does not depend on which comes first.
@@ -16,6 +16,7 @@ The kernels are in `ssorl.tiles`; when they are used: `ssorl.kernels`.
 From JAX 0.11 on, Pallas warns that it will give up its Triton backend.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
@@ -34,7 +36,7 @@ Layers = list[dict[str, jax.Array]]
 
 WIDTHS = (128, 256)  # of hidden layers; the sums of 512 columns would not fit in the registers
 MOST_INPUTS = 63
-MOST_BLOCKS = 24  # of rows, in a sweep: each writes a whole sum of weights
+MOST_BLOCKS = 24  # of rows, in a sweep, about: each writes a whole sum of weights
 
 
 def suits(layers: Layers, x: jax.Array) -> bool:
@@ -73,10 +75,24 @@ def _back(tune: Tune, kept: Any, dy: Any) -> tuple[Any, Any]:
     if isinstance(dy, SymbolicZero):
         return None, None
     layers, x, h2, asked = kept
-    return _backward(tune, layers, x, h2, dy, *(a is not None for a in asked))
+    weights, inputs = (a is not None for a in asked)
+    return _counted(lambda n: partial(_backward, tune, n, weights, inputs))(layers, x, h2, dy)
 
 
 _network.defvjp(_ahead, _back, symbolic_zeros=True)
+
+
+def _counted(f: Callable[[int], Callable[..., Any]], n: int = 1) -> Callable[..., Any]:
+    """f(n), which is told how many of it all `vmap`s around it make: at each of them it is replaced."""
+
+    def under_vmap(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
+        axes = tuple(jax.tree.map(lambda yes: 0 if yes else None, batched))
+        out = _counted(lambda n: jax.vmap(f(n), axes), n * size)(*args)
+        return out, jax.tree.map(lambda _: True, out)
+
+    function = custom_vmap(f(n))
+    function.def_vmap(under_vmap)
+    return function
 
 
 # What goes into the kernels and what comes out -------------------------------------------------------------
@@ -95,9 +111,9 @@ def _forward(tune: Tune, layers: Layers, x: jax.Array, keep: bool = False) -> di
 
 
 def _backward(
-    tune: Tune, layers: Layers, x: jax.Array, h2: jax.Array, dy: jax.Array, weights: bool, inputs: bool
+    tune: Tune, n: int, weights: bool, inputs: bool, layers: Layers, x: jax.Array, h2: jax.Array, dy: jax.Array
 ) -> tuple[Any, Any]:
-    """Gradients in the layers and in x, each None where not wanted."""
+    """Gradients in the layers and in x, each None where not wanted; of one of n such networks."""
     shape = _roomy(_shape(tune.weights if weights else tune.inputs, layers, x))
     high, low = _split(dy)
     w_high, w_low = (w.T for w in _split(layers[-1]["w"]))
@@ -106,7 +122,8 @@ def _backward(
     cotangent = jnp.pad(jnp.concatenate([high, low, high], axis=1), ((0, 0), (0, more)))
     last = jnp.pad(jnp.concatenate([w_high, w_high, w_low]), ((0, more), (0, 0)))
 
-    sweep = (tune.three if shape.three else tune.two) if weights and not inputs and shape.narrow else None
+    sweep = _swept(shape, tune.three if shape.three else tune.two, n, tune.units)
+    sweep = sweep if weights and not inputs and shape.narrow else None
     out = {"h2": h2}
     if sweep is None or shape.three:
         outputs: dict[str, Any] = {}
@@ -124,7 +141,7 @@ def _backward(
         out |= _call(backward_kernel, shape, arrays, tall, outputs, tune.interpret)
     if sweep is not None:
         tall = [out["dz2"]] if shape.three else [cotangent, h2]
-        out |= _sweep(replace(shape, cut=_steps(sweep, shape.rows)), layers, x, tall, last, tune.interpret)
+        out |= _sweep(sweep, layers, x, tall, last, tune.interpret)
     return _gradients(shape, out, dy) if weights else None, out.get("dx")
 
 
@@ -141,10 +158,21 @@ def _sweep(
     return _call(sweep_kernel, shape, arrays, tall, outputs, interpret, shape.hidden // shape.cut.chunk)
 
 
-def _steps(cut: Cut, rows: int) -> Cut:
-    """With no more steps than there are rows for, and no more blocks than MOST_BLOCKS."""
-    tiles = pl.cdiv(rows, cut.tile)
-    return replace(cut, steps=min(tiles, max(cut.steps, pl.cdiv(tiles, MOST_BLOCKS))))
+def _swept(shape: Shape, cut: Cut, n: int, units: int) -> Shape | None:
+    """Cut for a sweep where n such networks are swept at once; None where that would leave the GPU idle.
+
+    Blocks run in waves, one on each unit. Here a network has as many as make whole waves, about MOST_BLOCKS, but none
+    of less than the cut's steps. By what 30 networks of two hidden layers and 5,120 rows took, a wave of them is worth
+    as much as 12 networks the other way, and 12 have 96 blocks: waves shall be two thirds full. So TD3+BC's networks
+    are swept from 11 runs on, and CQL's critics, with 158,720 rows, always.
+    """
+    tiles, each = pl.cdiv(shape.rows, cut.tile), n * (shape.hidden // cut.chunk)
+    waves = max(1, round(MOST_BLOCKS * each / units))
+    blocks = min(max(1, waves * units // each), pl.cdiv(tiles, cut.steps))
+    steps = pl.cdiv(tiles, blocks)
+    blocks = each * pl.cdiv(tiles, steps)
+    busy = blocks / (units * pl.cdiv(blocks, units))
+    return replace(shape, cut=replace(cut, steps=steps)) if busy >= 2 / 3 else None
 
 
 def _gradients(shape: Shape, out: dict[str, jax.Array], dy: jax.Array) -> Layers:

@@ -28,19 +28,14 @@ class Tune:
     """The cut of each kernel; these were fastest in benchmarks/fused.py on an H200, for both its networks together."""
 
     forward: Cut = Cut(tile=64, warps=4, stages=3)
-    weights: Cut = Cut(stages=3)  # gradients in weights, or in weights and inputs
+    weights: Cut = Cut(stages=3)  # gradients in weights and inputs, or in weights where a sweep would not pay
     inputs: Cut = Cut(tile=64, warps=4)  # gradients in inputs alone
-    two: Cut | None = None  # a sweep for gradients in weights alone of two hidden layers; none: by `weights`
-    three: Cut | None = None  # the same for three; see SWEEPS
+    # A sweep for gradients in weights alone, of two and of three hidden layers. Each block writes sums of 256 by 256
+    # weights, so that few steps cost much to add up, and many make few blocks. Steps are the least: `fused._swept`.
+    two: Cut = Cut(tile=32, chunk=128, stages=3, steps=40)
+    three: Cut = Cut(tile=64, chunk=128, stages=3, steps=20)
+    units: int = 132  # multiprocessors of the GPU; each has registers for one block of a sweep
     interpret: bool = False  # run the kernels as plain JAX: for tests without a GPU
-
-
-# Not in use until measured. Each block writes sums of 256 by 256 weights, so that few steps cost much to add up; many
-# leave a GPU idle where there are few runs. Forty of 32 rows are meant for thirty runs of 5,120.
-SWEEPS = Tune(
-    two=Cut(tile=32, chunk=128, stages=3, steps=40),
-    three=Cut(tile=64, chunk=128, stages=3, steps=20),
-)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ssorl
-from ssorl import fused, kernels, nn, tiles
+from ssorl import fused, kernels, nn
 from ssorl.errors import SsorlError
 from ssorl.scan import RUNS
 
@@ -137,7 +137,7 @@ def test_a_sweep_over_many_tiles_gives_the_same_gradients(n_in, hidden, n_out):
     """Of several runs, with a last block that is not full; it writes less."""
     layers, x, dy = network(n_in, hidden, n_out, runs=2, rows=175)
     steps = replace(CUT, steps=3)
-    swept = replace(INTERPRET, two=steps, three=steps)
+    swept = replace(INTERPRET, two=steps, three=steps, units=1)
 
     def of_weights(tune):
         return jax.vmap(jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x, tune) * dy).sum()))
@@ -151,15 +151,62 @@ def test_a_sweep_over_many_tiles_gives_the_same_gradients(n_in, hidden, n_out):
     assert 0 < less < more
 
 
+def calls(f, *args):
+    """The kernels of a program by their names, and how each is called."""
+
+    def inside(jaxpr):
+        for e in jaxpr.eqns:
+            if e.primitive.name == "pallas_call":
+                yield e.params["name"], e.params
+            else:
+                for p in e.params.values():
+                    p = getattr(p, "jaxpr", p)
+                    yield from inside(p) if hasattr(p, "eqns") else ()
+
+    return list(inside(jax.make_jaxpr(f)(*args).jaxpr))
+
+
 @pytest.mark.parametrize(
     ("rows", "want"),
     [(5120, 4), (31 * 5120, 24), (1024, 1)],  # TD3+BC's critics, CQL's, the fewest
 )
 def test_a_sweep_has_blocks_for_any_number_of_rows(rows, want):
     layers, x, dy = jax.eval_shape(lambda: network(14, (256, 256), 1, rows=rows))
-    f = jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x, tiles.SWEEPS) * dy).sum())
-    _, sweep = (e for e in jax.make_jaxpr(f)(layers, x, dy).eqns if e.primitive.name == "pallas_call")
-    assert sweep.params["grid_mapping"].grid == (want, 2)
+    f = jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x, fused.Tune(units=1)) * dy).sum())
+    _, (name, sweep) = calls(f, layers, x, dy)
+    assert name == "fused_sweep_kernel" and sweep["grid_mapping"].grid == (want, 2)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "rows", "runs", "want"),
+    [
+        (2, 5120, None, None),  # TD3+BC's, 8 blocks each, on 132 multiprocessors
+        (2, 5120, 5, None),
+        (2, 5120, 6, 4),
+        (2, 5120, 9, None),  # a second wave for 12 blocks
+        (2, 5120, 30, 4),
+        (3, 31 * 5120, None, 33),  # critics of CQL
+        (3, 31 * 5120, 3, 22),
+        (3, 5120, 5, None),  # its actor's size
+    ],
+)
+def test_weights_are_swept_where_that_keeps_the_gpu_busy(hidden, rows, runs, want):
+    """Two networks on the same rows, runs of them in a scan: neither number is seen by the function that decides."""
+    layers, x, dy = jax.eval_shape(lambda: network(14, (256,) * hidden, 1, runs=2, rows=rows))
+    x, dy = (jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in (x, dy))
+
+    def step(layers, x, dy):
+        two = jax.vmap(jax.grad(lambda layers, x: (fused.fused_mlp(layers, x) * dy).sum()), (0, None))
+        return jax.lax.scan(lambda layers, _: (two(layers, x), None), layers, length=3)[0]
+
+    if runs:
+        step = jax.vmap(step)
+        layers, x, dy = jax.tree.map(lambda a: jax.ShapeDtypeStruct((runs, *a.shape), a.dtype), (layers, x, dy))
+    found = calls(step, layers, x, dy)
+    back = ["backward"] if not want else ["sweep"] if hidden == 2 else ["backward", "sweep"]
+    assert [name for name, _ in found] == [f"fused_{name}_kernel" for name in ["forward", *back]]
+    if want:
+        assert found[-1][1]["grid_mapping"].grid == (*(() if runs is None else (runs,)), 2, want, 2)
 
 
 def test_in_a_scan_with_leading_axes():
@@ -216,8 +263,8 @@ def test_each_kernel_has_a_cut_of_its_own_that_fits(hidden, n_in, n_out, want):
     def cuts(*argnums):
         """Tiles and buffers, forward and back."""
         f = jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x) * dy).sum(), argnums)
-        calls = [e for e in jax.make_jaxpr(f)(layers, x, dy).eqns if e.primitive.name == "pallas_call"]
-        return [(1024 // e.params["grid_mapping"].grid[0], e.params["compiler_params"].num_stages) for e in calls]
+        told = [params for _, params in calls(f, layers, x, dy)]
+        return [(1024 // params["grid_mapping"].grid[0], params["compiler_params"].num_stages) for params in told]
 
     assert cuts(0) == cuts(0, 1) == [(64, 3), (128, want)]
     assert cuts(1) == [(64, 3), (64, 2)]
@@ -327,9 +374,10 @@ def test_no_other_warning_than_its_own_is_hushed(here):
     [
         ((256, 256), fused.Tune(), (0, 1), ["backward"]),
         ((256, 256, 256), fused.Tune(), (0, 1), ["backward"]),
-        ((256, 256), tiles.SWEEPS, (0, 1), ["backward"]),
-        ((256, 256), tiles.SWEEPS, (0,), ["sweep"]),
-        ((256, 256, 256), tiles.SWEEPS, (0,), ["backward", "sweep"]),
+        ((256, 256), fused.Tune(), (0,), ["backward"]),
+        ((256, 256), fused.Tune(units=1), (0, 1), ["backward"]),
+        ((256, 256), fused.Tune(units=1), (0,), ["sweep"]),
+        ((256, 256, 256), fused.Tune(units=1), (0,), ["backward", "sweep"]),
     ],
 )
 def test_it_lowers_for_a_gpu(hidden, tune, argnums, want):
