@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# uv installs in seconds what takes pip a minute; where it cannot be had, pip does it.
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 # Starts a cluster of its own, which wants the machine for itself.
 ALONE  := tests/unit/test_cluster.py
 
@@ -49,8 +52,8 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "ssorl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	{ $(PIP) uv==0.13.7 && $(UV) -r requirements.lock && $(UV) --no-deps --editable .; } || \
+	  { $(PIP) -r requirements.lock && $(PIP) --no-deps --editable .; }
 	@touch $@
 
 # The locked versions, for Python 3.11 and newer. Needs uv.
