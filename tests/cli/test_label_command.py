@@ -9,6 +9,7 @@ import pickle
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -19,6 +20,7 @@ from systems import hide, linear
 
 from ssorl.cli import main
 from ssorl.data import load, save
+from ssorl.idm import IDMS
 
 FAST = ["--preset", "quick", "--steps", "200", "--members", "2"]
 OUTS = {
@@ -43,6 +45,14 @@ def fails(capsys, *args) -> str:
     err = capsys.readouterr().err
     assert stop.value.code == 2 and err.count("\n") == 1 and err.startswith("ssorl: ")
     return err
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """The same path through the code in less time: the command and its files are looked at here, not the model."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(IDMS, "robust-quick", replace(IDMS["robust-quick"], hidden=(32, 32), lr=3e-3))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +147,6 @@ def test_a_pair_gives_the_unlabelled_file_or_the_union(capsys, tmp_path, folder,
 
 
 def test_actions_of_the_unlabelled_file_are_never_looked_at(capsys, tmp_path, folder, full):
-    from dataclasses import replace
-
     save(replace(full[12:], act=full.act[240:][::-1].copy()), tmp_path / "other.hdf5")
     outs = []
     for name in (folder / "b.hdf5", tmp_path / "other.hdf5"):
