@@ -80,14 +80,15 @@ def hidden(dropout: float, x: jax.Array, b: jax.Array, seed: jax.Array | None) -
 
 
 def _hidden_ahead(dropout: float, x: jax.Array, b: jax.Array, seed: jax.Array | None) -> tuple[jax.Array, Any]:
-    y: jax.Array = hidden(dropout, x, b, seed)
+    # The barrier, because XLA would have the products after this take the sum and cut it at 0 themselves, and so would
+    # write both; and because it knows that the gradient could as well ask what the ReLU was given.
+    y: jax.Array = jax.lax.optimization_barrier(hidden(dropout, x, b, seed))
     return y, (y, b, seed)
 
 
 def _hidden_back(dropout: float, kept: Any, dy: jax.Array) -> tuple[jax.Array, jax.Array, None]:
     y, b, seed = kept
-    # The barrier, because XLA knows that it could as well ask, and so would have to keep, what the ReLU was given.
-    dx = jnp.where(jax.lax.optimization_barrier(y) > 0, dy if seed is None else dy / (1 - dropout), 0)
+    dx = jnp.where(y > 0, dy if seed is None else dy / (1 - dropout), 0)
     return dx, dx.reshape(-1, dx.shape[-1]).astype(jnp.float32).sum(0).astype(b.dtype), None
 
 
