@@ -89,7 +89,7 @@ def inputs(ask: slice, batch: int, tokens: int, heads: int, size: int) -> list[t
 def plain_add(stream: jax.Array, product: jax.Array, bias: jax.Array, norm: Any, seed: jax.Array) -> Any:
     more = (product.astype(jnp.float32) + bias).astype(product.dtype)
     new = stream + gpt._drop(more, DROPOUT, seed)
-    return new, gpt._norm(norm, new)
+    return new, gpt._norm(norm, new, new.dtype)
 
 
 def kernel_add(

@@ -21,17 +21,17 @@ from ssorl.errors import SsorlError
 
 MEASURED = "9.0"  # compute capability: H100, H200, GH200
 FEWEST_ROWS = 1024  # below this `nn.mlp` keeps to itself
-ENTRIES = {"fused": "fused_mlp", "attention": "attention", "residual": "add_and_norm"}  # the function of each module
 
 
-def wanted(module: str, *sizes: Any) -> Callable[..., Any] | None:
-    """What of this module shall stand in for the plain code here, if anything; `sizes` go to its `suits`."""
+def wanted(name: str, *sizes: Any) -> Callable[..., Any] | None:
+    """The function MODULE.FUNCTION that shall stand in for plain code here, if it shall; `sizes` go to its `suits`."""
     choice = os.environ.get("SSORL_FUSED")
     if choice not in (None, "0", "1", "interpret"):
         raise SsorlError(f"SSORL_FUSED is {choice!r}; set it to 1, 0 or, for tests, interpret, or do not set it.")
     here = {None: measured, "0": lambda: False, "1": gpu, "interpret": lambda: True}[choice]
     if not here():
         return None
+    module, function = name.split(".")
     try:
         found: Any = import_module(f"ssorl.{module}")
     except ImportError as err:
@@ -43,7 +43,7 @@ def wanted(module: str, *sizes: Any) -> Callable[..., Any] | None:
     if not found.suits(*sizes):
         return None
     hush()
-    return partial(getattr(found, ENTRIES[module]), tune=found.Tune(interpret=choice == "interpret"))
+    return partial(getattr(found, function), tune=found.Tune(interpret=choice == "interpret"))
 
 
 def hush() -> None:

@@ -45,7 +45,7 @@ def mlp(
     """
     dropout = dropout if key is not None else 0.0
     large = x.size >= kernels.FEWEST_ROWS * x.shape[-1]
-    if half and not norm and not dropout and large and (fused := kernels.wanted("fused", layers, x)):
+    if half and not norm and not dropout and large and (fused := kernels.wanted("fused.fused_mlp", layers, x)):
         return fused(jax.tree.map(lambda w: w.astype(jnp.float32), layers), x)  # as are its gradients
     kind = jnp.bfloat16 if half else jnp.float32
     seeds = jax.random.bits(key, (len(layers) - 1,), jnp.uint32) if dropout and key is not None else None

@@ -5,7 +5,7 @@
 XLA takes two kernels for this, and five or six with float32 copies of the stream for its gradients, because it cannot
 sum over rows and over columns at once. Here each block of threads has whole rows on the chip; of the gradients of gain
 and biases it writes the sum of its rows, and the sums are summed in a fixed order. Nothing is kept for the backward
-pass but the stream itself.
+pass but the stream itself. The norm alone, for what enters the first block, likewise.
 
 When it is used: `ssorl.kernels`.
 """
@@ -44,9 +44,9 @@ class Shape:
     tune: Tune
 
 
-def suits(x: jax.Array) -> bool:
-    """Whether the kernels know streams such as x[..., width]."""
-    return x.shape[-1] in WIDTHS and x.size > 0 and x.dtype == jnp.bfloat16
+def suits(x: jax.Array, kind: Any) -> bool:
+    """Whether the kernels know streams such as x[..., width], and norms of this precision."""
+    return x.shape[-1] in WIDTHS and x.size > 0 and kind == jnp.bfloat16
 
 
 def add_and_norm(
@@ -68,10 +68,20 @@ def add_and_norm(
     return new, out
 
 
+def norm(x: jax.Array, p: dict[str, jax.Array], tune: Tune | None = None) -> jax.Array:
+    """The norm of x[..., width] in bfloat16; x may be float32."""
+    shape = Shape(x.size // x.shape[-1], x.shape[-1], 0.0, tune or Tune())
+    out: Any = _norm(shape, x.reshape(-1, shape.width), p["gain"], p["bias"])
+    return out.reshape(x.shape)
+
+
+# Derivatives -----------------------------------------------------------------------------------------------
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _add_and_norm(shape: Shape, stream: Any, product: Any, bias: Any, gain: Any, offset: Any, seed: Any) -> Any:
-    like = jax.ShapeDtypeStruct((shape.rows, shape.width), jnp.bfloat16)
-    return _call(_forward_kernel, shape, seed, [bias, gain, offset], [stream, product], [like, like])
+    like = _like(shape, jnp.bfloat16)
+    return _call(_forward_kernel, shape, [seed, bias, gain, offset], [stream, product], [like, like])
 
 
 def _ahead(shape: Shape, *args: Any) -> tuple[Any, Any]:
@@ -81,31 +91,57 @@ def _ahead(shape: Shape, *args: Any) -> tuple[Any, Any]:
 
 def _back(shape: Shape, kept: Any, given: Any) -> tuple[Any, ...]:
     (new, gain, seed), (dnew, dout) = kept, given
-    like = jax.ShapeDtypeStruct((shape.rows, shape.width), jnp.bfloat16)
-    sums = jax.ShapeDtypeStruct((pl.cdiv(shape.rows, shape.tune.rows), 3, shape.width), jnp.float32)
-    dstream, dproduct, sums = _call(_backward_kernel, shape, seed, [gain], [new, dnew, dout], [like, like, sums])
-    dbias, dgain, doffset = sums.sum(0)
+    likes = [*[_like(shape, jnp.bfloat16)] * 2, _sums(shape, 3)]
+    dstream, dproduct, sums = _call(_backward_kernel, shape, [seed, gain], [new, dnew, dout], likes)
+    dgain, doffset, dbias = sums.sum(0)
     return dstream, dproduct, dbias, dgain, doffset, None
 
 
 _add_and_norm.defvjp(_ahead, _back)
 
 
-def _call(kernel: Any, shape: Shape, seed: jax.Array, vectors: Any, arrays: Any, likes: Any) -> Any:
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _norm(shape: Shape, x: Any, gain: Any, offset: Any) -> Any:
+    return _call(_norm_forward_kernel, shape, [gain, offset], [x], [_like(shape, jnp.bfloat16)])[0]
+
+
+def _norm_ahead(shape: Shape, x: Any, gain: Any, offset: Any) -> tuple[Any, Any]:
+    return _norm(shape, x, gain, offset), (x, gain)
+
+
+def _norm_back(shape: Shape, kept: Any, dout: Any) -> tuple[Any, ...]:
+    x, gain = kept
+    dx, sums = _call(_norm_backward_kernel, shape, [gain], [x, dout], [_like(shape, x.dtype), _sums(shape, 2)])
+    return dx, *sums.sum(0)
+
+
+_norm.defvjp(_norm_ahead, _norm_back)
+
+
+def _like(shape: Shape, kind: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((shape.rows, shape.width), kind)
+
+
+def _sums(shape: Shape, n: int) -> jax.ShapeDtypeStruct:
+    """Of each tile, n of them."""
+    return jax.ShapeDtypeStruct((pl.cdiv(shape.rows, shape.tune.rows), n, shape.width), jnp.float32)
+
+
+def _call(kernel: Any, shape: Shape, vectors: Any, arrays: Any, likes: Any) -> Any:
     """Run one block of threads a tile of rows; the likes are [rows, width] or a tile each."""
     by_row = pl.BlockSpec((shape.tune.rows, shape.width), lambda t: (t, 0))
-    by_tile = pl.BlockSpec((None, 3, shape.width), lambda t: (t, 0, 0))
-    whole = pl.BlockSpec((shape.width,), lambda t: (0,))
+    by_tile = [pl.BlockSpec((None, *like.shape[1:]), lambda t: (t, 0, 0)) for like in likes]
+    whole = [pl.BlockSpec(v.shape, lambda t: (0,)) for v in vectors]
     return pl.pallas_call(
         partial(kernel, shape),
         out_shape=list(likes),
-        out_specs=[by_row if len(like.shape) == 2 else by_tile for like in likes],
-        in_specs=[pl.BlockSpec((1,), lambda t: (0,)), *(whole for _ in vectors), *(by_row for _ in arrays)],
+        out_specs=[by_row if len(like.shape) == 2 else spec for like, spec in zip(likes, by_tile, strict=True)],
+        in_specs=[*whole, *(by_row for _ in arrays)],
         grid=(pl.cdiv(shape.rows, shape.tune.rows),),
         compiler_params=triton.CompilerParams(num_warps=shape.tune.warps, num_stages=1),
         interpret=shape.tune.interpret,
         name="residual" + kernel.__name__,
-    )(seed, *vectors, *arrays)
+    )(*vectors, *arrays)
 
 
 # Kernels ---------------------------------------------------------------------------------------------------
@@ -117,24 +153,41 @@ def _forward_kernel(shape: Shape, seed: Any, bias: Any, gain: Any, offset: Any, 
     more = _dropped(shape, seed, more.astype(jnp.float32)).astype(jnp.bfloat16)
     new = (_load(shape, stream) + more.astype(jnp.float32)).astype(jnp.bfloat16)
     _store(shape, new_ref, new)
-    x, _ = _standardised(shape, new.astype(jnp.float32))
-    _store(shape, out_ref, (x * gain[...][None, :] + offset[...][None, :]).astype(jnp.bfloat16))
+    _give_norm(shape, new.astype(jnp.float32), gain, offset, out_ref)
 
 
 def _backward_kernel(shape: Shape, seed: Any, gain: Any, *refs: Any) -> None:
     new, dnew, dout, dstream_ref, dproduct_ref, sums = refs
-    x, scale = _standardised(shape, _load(shape, new))
-    dy = _load(shape, dout)
-    dx = dy * gain[...][None, :]
-    dx = scale * (dx - _mean(shape, dx) - x * _mean(shape, dx * x))
+    dx = _back_through_norm(shape, new, gain, dout, sums)
     dstream = (_load(shape, dnew) + dx).astype(jnp.bfloat16)
     dproduct = _dropped(shape, seed, dstream.astype(jnp.float32)).astype(jnp.bfloat16)
     _store(shape, dstream_ref, dstream)
     _store(shape, dproduct_ref, dproduct)
+    sums[2, :] = jnp.sum(dproduct.astype(jnp.float32), axis=0)
+
+
+def _norm_forward_kernel(shape: Shape, gain: Any, offset: Any, x: Any, out_ref: Any) -> None:
+    _give_norm(shape, _load(shape, x), gain, offset, out_ref)
+
+
+def _norm_backward_kernel(shape: Shape, gain: Any, x: Any, dout: Any, dx_ref: Any, sums: Any) -> None:
+    _store(shape, dx_ref, _back_through_norm(shape, x, gain, dout, sums).astype(dx_ref.dtype))
+
+
+def _give_norm(shape: Shape, x: jax.Array, gain: Any, offset: Any, out_ref: Any) -> None:
+    x, _ = _standardised(shape, x)
+    _store(shape, out_ref, (x * gain[...][None, :] + offset[...][None, :]).astype(jnp.bfloat16))
+
+
+def _back_through_norm(shape: Shape, ref: Any, gain: Any, dout: Any, sums: Any) -> jax.Array:
+    """The cotangent of what the norm was given; the first two sums are those of gain and offset."""
+    x, scale = _standardised(shape, _load(shape, ref))
+    dy = _load(shape, dout)
     # Rows that do not exist have cotangents of 0.
-    sums[0, :] = jnp.sum(dproduct.astype(jnp.float32), axis=0)
-    sums[1, :] = jnp.sum(dy * x, axis=0)
-    sums[2, :] = jnp.sum(dy, axis=0)
+    sums[0, :] = jnp.sum(dy * x, axis=0)
+    sums[1, :] = jnp.sum(dy, axis=0)
+    dx = dy * gain[...][None, :]
+    return scale * (dx - _mean(shape, dx) - x * _mean(shape, dx * x))
 
 
 def _standardised(shape: Shape, x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -119,10 +119,10 @@ def test_the_network_is_the_same(network, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("choice", "half", "want"), [(None, True, 12), (None, False, 0), ("0", True, 0), ("1", True, 12)]
+    ("choice", "half", "want"), [(None, True, 16), (None, False, 0), ("0", True, 0), ("1", True, 16)]
 )
 def test_when_the_kernels_are_used(network, choice, half, want, monkeypatch):
-    """As those of a perceptron (`test_fused`): an attention and two norms a block, forward and back."""
+    """As those of a perceptron (`test_fused`): an attention and two norms a block, and two before, forward and back."""
     params, inputs = network
     monkeypatch.setenv("SSORL_FUSED", choice or "")
     if choice is None:

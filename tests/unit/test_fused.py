@@ -362,7 +362,7 @@ def test_no_other_warning_than_its_own_is_hushed(here):
     here(None, "9.0")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert kernels.wanted("fused", LAYERS, X)
+        assert kernels.wanted("fused.fused_mlp", LAYERS, X)
         warnings.warn("The Pallas Triton backend is deprecated and will be removed", DeprecationWarning, stacklevel=1)
         with pytest.raises(DeprecationWarning):
             warnings.warn("Pallas is deprecated", DeprecationWarning, stacklevel=1)

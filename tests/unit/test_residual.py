@@ -32,7 +32,7 @@ def plain(stream, product, bias, norm, rate, seed):
     more = (product.astype(jnp.float32) + bias).astype(jnp.bfloat16)
     new = stream.astype(jnp.float32) + gpt._drop(more, rate, seed).astype(jnp.float32)
     new = new.astype(jnp.bfloat16)
-    return new, gpt._norm(norm, new.astype(jnp.float32)).astype(jnp.bfloat16)
+    return new, gpt._norm(norm, new.astype(jnp.float32), jnp.bfloat16)
 
 
 def compare(f, g, args, cotangents):
@@ -67,24 +67,39 @@ def test_runs_at_once():
     compare(every(partial(residual.add_and_norm, tune=INTERPRET)), every(plain), args, cotangents)
 
 
+@pytest.mark.parametrize("tokens", [8, 7], ids=["whole tiles", "a rest"])
+@pytest.mark.parametrize("kind", [jnp.float32, jnp.bfloat16])
+def test_the_norm_alone_is_the_plain_one(kind, tokens):
+    """Of several runs; in float32 comes in float32 back."""
+    (x, _, _, p), (dout, _) = given(2, 3, tokens)
+
+    def plain(x, p):
+        return gpt._norm(p, x.astype(jnp.float32), jnp.bfloat16)
+
+    ours = jax.vmap(partial(residual.norm, tune=INTERPRET))
+    compare(ours, jax.vmap(plain), (x.astype(kind), p), dout)
+
+
 def test_what_suits():
-    assert residual.suits(jnp.zeros((2, 512), jnp.bfloat16))
-    assert not residual.suits(jnp.zeros((2, 512)))
-    assert not residual.suits(jnp.zeros((2, 96), jnp.bfloat16))
+    assert residual.suits(jnp.zeros((2, 512)), jnp.bfloat16)
+    assert not residual.suits(jnp.zeros((2, 512)), jnp.float32)
+    assert not residual.suits(jnp.zeros((2, 96)), jnp.bfloat16)
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
 def test_it_lowers_for_a_gpu():
     """At the paper's width; no GPU is needed to find out what Triton's dialect cannot say."""
-    x, vector = jax.ShapeDtypeStruct((3, 59, 512), jnp.bfloat16), jax.ShapeDtypeStruct((512,), jnp.float32)
+    tokens, x = (jax.ShapeDtypeStruct((3, 59, 512), kind) for kind in (jnp.float32, jnp.bfloat16))
+    vector = jax.ShapeDtypeStruct((512,), jnp.float32)
 
     def loss(x, y, b, norm, seed):
+        x = residual.norm(x, norm)
         new, out = residual.add_and_norm(x, y, b, norm, 0.1, seed)
         return (new.astype(jnp.float32) * out.astype(jnp.float32)).sum()
 
     gpu = jax.sharding.AbstractDevice("NVIDIA H200", None, "cuda")  # JAX 0.11 asks which one it is for
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("x",), abstract_device=gpu)):
         grad, norm = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3))), {"gain": vector, "bias": vector}
-        traced = grad.trace(x, x, vector, norm, jax.ShapeDtypeStruct((), jnp.uint32))
+        traced = grad.trace(tokens, x, vector, norm, jax.ShapeDtypeStruct((), jnp.uint32))
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert "residual_forward_kernel" in text and "residual_backward_kernel" in text
+    assert all(f"residual_{name}_kernel" in text for name in ("forward", "backward", "norm_forward", "norm_backward"))

@@ -94,9 +94,9 @@ def gpt(
     seeds = None if key is None or not dropout else jax.random.bits(key, (1 + 3 * len(params["blocks"]),), jnp.uint32)
 
     x = _tokens(params, rtg, obs, act, time)[..., :n, :]
-    x = _norm(params["norm"], x).astype(jnp.bfloat16 if half else jnp.float32)
+    x = _norm(params["norm"], x, jnp.bfloat16 if half else jnp.float32)
     x = _drop(x, dropout, None if seeds is None else seeds[0])
-    h = _norm(params["blocks"][0]["norm1"], x)
+    h = _norm(params["blocks"][0]["norm1"], x, x.dtype)
     norms = [*(block["norm1"] for block in params["blocks"][1:]), params["out"]]
     for i, (block, norm) in enumerate(zip(params["blocks"], norms, strict=True)):
         own = None if seeds is None else seeds[3 * i + 1 : 3 * i + 4]
@@ -148,10 +148,10 @@ def _add(
     layer: Params, norm: Params, x: jax.Array, h: jax.Array, dropout: float, seed: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """What a layer makes of h, added to x; and the norm of that."""
-    if fused := kernels.wanted("residual", x):
+    if fused := kernels.wanted("residual.add_and_norm", x, x.dtype):
         return fused(x, h @ layer["w"].astype(h.dtype), layer["b"], norm, dropout, seed)
     x = x + _drop(linear(layer, h), dropout, seed)
-    return x, _norm(norm, x)
+    return x, _norm(norm, x, x.dtype)
 
 
 def _attend(p: Params, h: jax.Array, heads: int, ask: slice, dropout: float, seed: jax.Array | None) -> jax.Array:
@@ -162,7 +162,7 @@ def _attend(p: Params, h: jax.Array, heads: int, ask: slice, dropout: float, see
     else:  # of the tokens that are not asked for, no query either
         queries, others = (jax.tree.map(lambda w, cut=cut: w[..., cut], p) for cut in np.s_[:width, width:])
         given = [(queries, h[..., ask, :]), (others, h)]
-    if fused := kernels.wanted("attention", width // heads, len(place), h.dtype):
+    if fused := kernels.wanted("attention.attention", width // heads, len(place), h.dtype):
         parts = tuple(_by_head(x @ layer["w"].astype(x.dtype), width, heads) for layer, x in given)
         return fused(parts, tuple(_by_head(layer["b"], width, heads) for layer, _ in given), ask, dropout, seed)
     parts = [_by_head(linear(layer, x), width, heads) for layer, x in given]
@@ -185,12 +185,14 @@ def _attention(
     return jnp.einsum("...hqt,...thd->...qhd", _drop(weights, dropout, seed), v)
 
 
-def _norm(p: Params, x: jax.Array) -> jax.Array:
-    """Layer norm with gain and bias over the last axis, in the precision of x with statistics in float32."""
+def _norm(p: Params, x: jax.Array, kind: Any) -> jax.Array:
+    """Layer norm with gain and bias over the last axis, in this precision with statistics in float32."""
+    if fused := kernels.wanted("residual.norm", x, kind):
+        return fused(x, p)
     y = x.astype(jnp.float32)
     y = y - y.mean(-1, keepdims=True)
     y = y * jax.lax.rsqrt(jnp.square(y).mean(-1, keepdims=True) + 1e-5)
-    return (y * p["gain"] + p["bias"]).astype(x.dtype)
+    return (y * p["gain"] + p["bias"]).astype(kind)
 
 
 def _drop(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
