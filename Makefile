@@ -17,7 +17,7 @@ demo: $(READY)
 test: $(READY) browser
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --ignore $(ALONE)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore $(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
 
 # The site, in site/: open site/index.html, no server is needed. The tests build it too.

@@ -31,7 +31,16 @@ from ssorl.data.episodes import Episodes, Meta
 SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
 CHOICES = {"agent": "bc", "fraction": 0.2, "episodes": 2, "settings": SMALL}
 
+# Begun first, so that no worker is left alone with one of them at the end.
+LONG = ["kills", "agents_conform", "readme_and_docs", "dt", "strange_data", "label_command", "run_command"]
+LONG += ["study_run", "sac", "cql", "docs_blocks", "inverse", "determinism", "fuzz"]
+
 pytest_plugins = ["looking"]  # the browser's fixtures; a second conftest.py would hide this one from `import conftest`
+
+
+def pytest_collection_modifyitems(items) -> None:
+    place = {f"test_{name}.py": i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
 
 
 def make_episodes(lengths, n_obs=3, n_act=2, seed=0, **meta) -> Episodes:

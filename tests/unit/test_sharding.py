@@ -74,7 +74,7 @@ def worker(folder):
 def shared(tmp_path_factory):
     env = {
         **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     command = [sys.executable, __file__, str(tmp_path_factory.mktemp("shared"))]
