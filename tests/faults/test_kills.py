@@ -36,7 +36,7 @@ def kill_often(ask: Server, folder: Path, command: Callable[[Path], list], bits:
         if code == -9:
             kills += 1
             left = {str(p.relative_to(home)): p.stat().st_size for p in home.rglob("*") if p.is_file()}
-            scale *= 1.3 if str(left) in moments else 1.0  # a busy machine: let it get further
+            scale *= 1.6 if str(left) in moments else 1.0  # a busy machine: let it get further
             moments.add(str(left))
         else:
             assert code == 0, ask.said()[-2000:]
