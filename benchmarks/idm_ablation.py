@@ -1,6 +1,6 @@
 """What each part of the robust IDM is worth: action MSE on the unlabelled trajectories, variant by variant.
 
-    python benchmarks/idm_ablation.py            # small networks, a CPU; about 20 minutes. Goes on where it stopped.
+    python benchmarks/idm_ablation.py            # small networks, a CPU; about 40 minutes. Goes on where it stopped.
     python benchmarks/idm_ablation.py --table    # only write docs/idm.md's table from what is stored
 
 Cells are appended to results/idm-ablation.jsonl with all that made them.
@@ -47,7 +47,10 @@ VARIANTS = {
     "third layer, width 512": replace(ROBUST, hidden=(512, 512, 512)),
     "third layer, ranks": replace(ROBUST, ranks=True),
     "third layer, ranks, affine term": replace(ROBUST, ranks=True, affine=True),
+    "third layer, ranks, affine term, dropout": replace(ROBUST, ranks=True, affine=True, dropout=0.1),
     "paper, ranks": replace(PAPER, ranks=True),
+    "paper, affine term": replace(PAPER, affine=True),
+    "paper, no dropout": replace(PAPER, dropout=0.0),
 }
 CASES = [
     ("sim/hopper-medium-expert", 50),
@@ -55,6 +58,8 @@ CASES = [
     ("sim/walker2d-medium-expert", 50),
     ("sim/walker2d-medium-expert", 100),
     ("sim/halfcheetah-medium-expert", 50),
+    ("sim/halfcheetah-medium-replay:full", 10),
+    ("sim/maze2d-open-dense:full", 10),
 ]
 N_MEASURE = 40_000  # unlabelled steps the error is measured on
 
@@ -89,7 +94,7 @@ def stored() -> list[dict]:
 
 def table() -> str:
     cells = {(c["dataset"], c["quality"], c["variant"]): c["mse"] for c in stored()}
-    heads = [f"{d.removeprefix('sim/').removesuffix('-medium-expert')} q={q}" for d, q in CASES]
+    heads = [f"{re.sub('sim/|-medium-expert|-dense|:full', '', d)} q={q}" for d, q in CASES]
     lines = ["| variant | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
     for variant in VARIANTS:
         row = [cells.get((d, q, variant)) for d, q in CASES]
@@ -100,8 +105,8 @@ def table() -> str:
 def main() -> None:
     done = {(c["dataset"], c["quality"], c["variant"], c["seed"]) for c in stored()}
     STORE.parent.mkdir(exist_ok=True)
-    for dataset, quality in CASES if "--table" not in sys.argv else ():
-        for variant in VARIANTS:
+    for variant in VARIANTS if "--table" not in sys.argv else ():
+        for dataset, quality in reversed(CASES):
             if (dataset, quality, variant, 0) not in done:
                 row = cell(dataset, quality, variant, 0)
                 print(f"{dataset} q={quality} {variant}: {row['mse']:.4f} in {row['seconds']} s", flush=True)

@@ -46,11 +46,11 @@ def key_of(cell: dict) -> tuple:
     return cell["idm"], cell["dataset"], cell["quality"], cell["seed"]
 
 
-def cells_of(robot: str, idm: str, seeds: list[int], only: list[str] | None) -> list[dict]:
-    chosen = [n for n in sets(robot) if not only or any(n.endswith(end) for end in only)]
+def cells_of(robot: str, idm: str, args) -> list[dict]:
+    chosen = [n for n in sets(robot) if not args.sets or any(n.endswith(end) for end in args.sets)]
     # 40 short trajectories: from the bottom half alone, one cell says enough.
-    pairs = [(n, q) for n in chosen for q in ((50,) if n.endswith("short") else QUALITIES)]
-    return [{"idm": idm, "dataset": n, "quality": q, "seed": s} for n, q in pairs for s in seeds]
+    pairs = [(n, q) for n in chosen for q in ((50,) if n.endswith("short") else args.quality)]
+    return [{"idm": idm, "dataset": n, "quality": q, "seed": s} for n, q in pairs for s in args.seeds]
 
 
 def hidden_data(whole, cell: dict):
@@ -67,7 +67,7 @@ def hidden_data(whole, cell: dict):
 
 def run(robot: str, idm: str, config, args) -> None:
     done = {key_of(c) for c in stored(args.store)}
-    cells = [c for c in cells_of(robot, idm, args.seeds, args.sets) if key_of(c) not in done]
+    cells = [c for c in cells_of(robot, idm, args) if key_of(c) not in done]
     if not cells:
         return
     source = {c["dataset"]: f"sim/{c['dataset'].replace('short', 'medium-expert')}:{args.size}" for c in cells}
@@ -142,6 +142,7 @@ def main() -> None:
     p.add_argument("--change", nargs="*", default=[], help="settings to change, past=0 for one; the cells' idm says so")
     p.add_argument("--only", nargs="+", default=list(ROBOTS), choices=ROBOTS)
     p.add_argument("--sets", nargs="+", help="how the datasets' names end (all)")
+    p.add_argument("--quality", type=int, nargs="+", default=list(QUALITIES))
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     p.add_argument("--steps", type=int)
     p.add_argument("--size", default="full", help="steps a set")
