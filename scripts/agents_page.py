@@ -1,4 +1,5 @@
-"""Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells.jsonl, agent-speed.jsonl, *-d3rlpy.json(l).
+"""Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells.jsonl, agent-speed.jsonl, gaits.jsonl,
+*-d3rlpy.json(l).
 
 python scripts/agents_page.py
 """
@@ -119,6 +120,27 @@ def check_table() -> str:
     return table(["TD3+BC of", "looks", "mean", "deviation between looks", "lowest", "highest"], rows)
 
 
+def gait_table() -> str:
+    rows = []
+    for c in lines("gaits.jsonl"):
+        if c["what"] == "values":
+            numbers = f"{c['length']:.0f}", f"{c['reward_a_step']:.2f}", f"{c['from_the_start']:.0f}"
+            rows.append([f"{c['env']}-{c['half']}", *numbers])
+    return table(["half", "steps of a trajectory", "reward a step", "discounted return from the start"], rows)
+
+
+def less_table() -> str:
+    """What TD3+BC earns as it trains, by what the steps of the medium half are paid."""
+    cells, rows = [c for c in lines("gaits.jsonl") if c["what"] == "train"], []
+    for less in sorted({c["less"] for c in cells}):
+        for kind in ("last", "average"):
+            score = np.array([c["score"] for c in cells if (c["less"], c["kind"]) == (less, kind)])
+            spread = (f"{x:.0f}" for x in (score.mean(), score.std(), score.min(), score.max()))
+            rows.append([f"{less:.1f} less" if less else "as it is", NAMES[kind], str(len(score)), *spread])
+    titles = ["reward of the medium half", "policy", "looks", "mean", "deviation between looks", "lowest", "highest"]
+    return table(titles, rows)
+
+
 def peer_table() -> str:
     told = json.loads((ROOT / "results" / "against-d3rlpy.json").read_text())
     lines = ["| agent | networks | updates/s | d3rlpy's | ratio | aim |", "| --- | --- | --- | --- | --- | --- |"]
@@ -138,6 +160,8 @@ def main() -> None:
         ("speed", speed_table()),
         ("peer", peer_table()),
         ("check", check_table()),
+        ("gaits", gait_table()),
+        ("less", less_table()),
     ):
         pattern = rf"(<!-- generated: {mark} -->\n).*?(\n?<!-- end -->)"
         assert re.search(pattern, text, re.S), mark

@@ -1,0 +1,81 @@
+"""Why TD3+BC is at home on walker2d and not on hopper: what the two halves of a medium-expert set are worth.
+
+    python benchmarks/gaits.py values                    # reward a step and discounted return of either half
+    python benchmarks/gaits.py train hopper --less 0.3   # TD3+BC with so much less for each step of the medium half
+
+Lines go to results/gaits.jsonl; scripts/agents_page.py draws them.
+"""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from ssorl import about
+from ssorl.agents import make
+from ssorl.data import load
+from ssorl.data.episodes import Episodes, concat
+from ssorl.evaluate import Player, evaluate
+from ssorl.train import Look, Run, train
+
+STORE = Path(__file__).parents[1] / "results" / "gaits.jsonl"
+GAMMA = 0.99
+
+
+def keep(line: dict) -> None:
+    print(json.dumps(line), flush=True)
+    with STORE.open("a") as file:
+        file.write(json.dumps(line | about.everything()) + "\n")
+
+
+def discounted(eps: Episodes) -> float:
+    """The mean return of the trajectories as a critic sees it from their first state."""
+    age = np.arange(eps.n_steps) - eps.start[eps.episode_of_step]
+    return float((eps.rew * GAMMA**age).sum() / len(eps))
+
+
+def values(env: str) -> None:
+    for half in ("medium", "expert"):
+        eps = load(f"sim/{env}-{half}:full")
+        told = {"reward_a_step": round(float(eps.rew.mean(dtype=np.float64)), 3), "from_the_start": discounted(eps)}
+        keep({"what": "values", "env": env, "half": half, "gamma": GAMMA, "length": float(eps.lengths.mean()), **told})
+
+
+def trained(env: str, less: float, updates: int, every: int, episodes: int) -> None:
+    medium, expert = (load(f"sim/{env}-{half}:full") for half in ("medium", "expert"))
+    eps = concat([replace(medium, rew=(medium.rew - less).astype(np.float32)), expert])
+    agent = make("td3bc", batch=256, updates=updates, gamma=GAMMA)
+
+    def look(look: Look) -> None:
+        for kind, tree in (("last", jax.vmap(agent.policy)(look.state)), ("average", look.average)):
+            own = jax.tree.map(lambda x: x[0], tree)
+            player = Player(agent, own, look.scalers[0], eps.meta.low, eps.meta.high)
+            scores = evaluate([player], env, episodes).normalised
+            assert scores is not None
+            line = {"what": "train", "env": env, "less": less, "batch": 256, "seed": 0, "at": look.at, "kind": kind}
+            keep(line | {"episodes": episodes, "score": round(float(scores.mean()), 1)})
+
+    train(agent, Run(eps, 0), every=every, callback=look)
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("what", choices=("values", "train"))
+    p.add_argument("env", nargs="?", default="hopper")
+    p.add_argument("--less", type=float, default=0.0, help="reward taken from each step of the medium half")
+    p.add_argument("--updates", type=int, default=100_000)
+    p.add_argument("--every", type=int, default=10_000)
+    p.add_argument("--episodes", type=int, default=20)
+    args = p.parse_args()
+    if args.what == "values":
+        for env in ("hopper", "walker2d", "halfcheetah"):
+            values(env)
+    else:
+        trained(args.env, args.less, args.updates, args.every, args.episodes)
+
+
+if __name__ == "__main__":
+    main()
