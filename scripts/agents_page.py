@@ -60,14 +60,18 @@ def studied() -> dict[tuple, list[dict]]:
     return grouped(out)
 
 
+def spread(scores: np.ndarray) -> str:
+    """Mean and deviation over seeds; one seed has none."""
+    return f"{scores.mean():.1f}" + (f" ± {scores.std():.1f}" if len(scores) > 1 else "")
+
+
 def oracle_table() -> str:
     rows = []
     for (agent, env, how, updates), cells in (studied() | grouped(lines("oracle.jsonl"))).items():
         last, average = (by_look(cells, kind)[-1] for kind in ("last", "average"))
         at = max(c["at"] for c in cells)
         rows.append([f"{env}-medium-expert", agent, how, f"{at:,}" + (f" of {updates:,}" if at < updates else ""),
-                     str(len(last)), f"{last.mean():.1f} ± {last.std():.1f}",
-                     f"{average.mean():.1f} ± {average.std():.1f}", str(PUBLISHED[env][agent])])  # fmt: skip
+                     str(len(last)), *map(spread, (last, average)), str(PUBLISHED[env][agent])])  # fmt: skip
     titles = ["dataset", "agent", "hidden layers", "updates", "seeds", "last weights", "averaged weights"]
     return table([*titles, "published, on D4RL's data"], sorted(rows))
 
