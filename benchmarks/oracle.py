@@ -40,7 +40,7 @@ def agent_of(args):
 
 def train(args) -> None:
     agent, began = agent_of(args), time.perf_counter()
-    eps = load(f"sim/{args.env}-{args.level}:{args.size}")
+    eps = load(args.data or f"sim/{args.env}-{args.level}:{args.size}")
     if hasattr(agent, "fitted_to"):
         agent = agent.fitted_to(args.env, eps)
     kept: dict[str, list] = {"at": [], "policy": [], "average": []}
@@ -144,6 +144,7 @@ def main() -> None:
     p.add_argument("--tag", default="", help="of the file in --work")
     p.add_argument("--level", default=LEVEL)
     p.add_argument("--size", default="full")
+    p.add_argument("--data", help="a file or id instead of sim/ENV-LEVEL:SIZE")
     p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--every", type=int, default=10_000)
     p.add_argument("--after", type=int, default=100_000, help="keep policies from here on")
