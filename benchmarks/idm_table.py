@@ -115,19 +115,30 @@ def table(store: Path) -> str:
     return "\n".join(lines)
 
 
-def variants(store: Path) -> str:
-    """A row an IDM, a column a dataset and quality, seed 0 alone where others have only that."""
-    cells = stored(store)
+def variants(cells: list[dict], seeds: list[int]) -> str:
+    """A row an IDM, a column a dataset and quality, the mean over `seeds`."""
     idms = list(dict.fromkeys(c["idm"] for c in cells))
     columns = list(dict.fromkeys((c["dataset"], c["quality"]) for c in cells))
     lines = ["| | " + " | ".join(f"{n} q={q}" for n, q in columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for idm in idms:
         row = []
         for name, q in columns:
-            found = [c["mse"] for c in cells if (c["idm"], c["dataset"], c["quality"], c["seed"]) == (idm, name, q, 0)]
-            row.append(f"{found[0]:.4f}" if found else "")
+            place = [c for c in cells if (c["idm"], c["dataset"], c["quality"]) == (idm, name, q)]
+            found = [c["mse"] for c in place if c["seed"] in seeds]
+            row.append(f"{np.mean(found):.4f}" if found else "")
         lines.append(f"| {idm} | " + " | ".join(row) + " |")
     return "\n".join(lines)
+
+
+def tables(args) -> str:
+    """What --docs asks for; all that is stored otherwise."""
+    if args.docs == "variants":
+        return variants(stored(args.store), [0])  # the others have only that
+    if args.docs == "dropout":
+        cells = stored(args.store)
+        places = {(c["dataset"], c["quality"]) for c in cells}
+        return variants([c for c in stored(STORE) if (c["dataset"], c["quality"]) in places] + cells, args.seeds)
+    return table(args.store)
 
 
 def into_docs(mark: str, body: str) -> None:
@@ -150,7 +161,7 @@ def main() -> None:
     p.add_argument("--store", type=Path, default=STORE)
     p.add_argument("--commit", help="where the code has no repository around it")
     p.add_argument("--table", action="store_true", help="only print what is stored")
-    p.add_argument("--docs", metavar="MARK", help="and put it into docs/idm.md: full or variants")
+    p.add_argument("--docs", metavar="MARK", help="and put it into docs/idm.md: full, variants or dropout")
     args = p.parse_args()
     args.store.parent.mkdir(exist_ok=True)
     began = time.perf_counter()
@@ -160,7 +171,7 @@ def main() -> None:
             if time.perf_counter() - began < args.max_seconds:
                 config = replace(IDMS[idm], steps=args.steps or IDMS[idm].steps)
                 run(robot, " ".join([idm, *args.change]), replace(config, **changes), args)
-    told = variants(args.store) if args.docs == "variants" else table(args.store)
+    told = tables(args)
     print(told)
     if args.docs:
         into_docs(args.docs, told)

@@ -1,12 +1,13 @@
-"""d3rlpy's TD3+BC on our data, judged in our simulator: is a low score the method's and the data's, or our code's?
+"""d3rlpy's TD3+BC or CQL on our data, judged in our simulator: is a low score the method's and the data's or our code's?
 
     python benchmarks/oracle_d3rlpy.py data hopper FOLDER                       # standardised as our agents see it
     PATH/TO/d3rlpy/python benchmarks/oracle_d3rlpy.py train FOLDER --seed 0     # an environment that has d3rlpy
     python benchmarks/oracle_d3rlpy.py judge hopper FOLDER --seed 0             # appends to results/oracle-d3rlpy.jsonl
     python benchmarks/oracle_d3rlpy.py ours hopper FOLDER --seed 0              # our own training, judged alike
 
-Both sides have batch 256, two hidden layers of 256, and the settings of the TD3+BC paper. `judge` may run while `train`
-does: it judges the weights that are there and not in the store yet.
+Both sides have batch 256. TD3+BC has two hidden layers of 256 and the settings of its paper; CQL (--agent cql) our
+`quick` preset, for a CPU: two of 128, three actions of each kind, weight 5, no Lagrange multiplier. `judge` may run while
+`train` does: it judges the weights that are there and not in the store yet.
 """
 
 import argparse
@@ -38,7 +39,27 @@ def data(env: str, folder: Path) -> None:
     )
 
 
-def train(folder: Path, seed: int, updates: int, every: int, threads: int) -> None:
+def theirs(name: str):
+    import d3rlpy  # type: ignore[import-not-found]
+
+    if name == "td3bc":
+        nets = d3rlpy.models.encoders.VectorEncoderFactory([256, 256])
+        return d3rlpy.algos.TD3PlusBCConfig(actor_encoder_factory=nets, critic_encoder_factory=nets)
+    nets = d3rlpy.models.encoders.VectorEncoderFactory([128, 128])
+    return d3rlpy.algos.CQLConfig(
+        actor_learning_rate=1e-4,
+        critic_learning_rate=3e-4,
+        temp_learning_rate=3e-4,
+        alpha_learning_rate=0.0,
+        initial_alpha=1.0,
+        conservative_weight=5.0,
+        n_action_samples=3,
+        actor_encoder_factory=nets,
+        critic_encoder_factory=nets,
+    )
+
+
+def train(folder: Path, name: str, seed: int, updates: int, every: int, threads: int) -> None:
     import d3rlpy  # type: ignore[import-not-found]
     import torch  # type: ignore[import-not-found]
 
@@ -46,14 +67,14 @@ def train(folder: Path, seed: int, updates: int, every: int, threads: int) -> No
     d3rlpy.seed(seed)
     with np.load(folder / "data.npz") as file:
         dataset = d3rlpy.dataset.MDPDataset(**file)
-    nets = d3rlpy.models.encoders.VectorEncoderFactory([256, 256])
-    config = d3rlpy.algos.TD3PlusBCConfig(actor_encoder_factory=nets, critic_encoder_factory=nets)
+    config = theirs(name)
     agent = config.create(device="cpu:0")
     agent.build_with_dataset(dataset)
     began = time.perf_counter()
     for at in range(every, updates + 1, every):
         for _ in range(every):
             agent.update(dataset.sample_transition_batch(config.batch_size))
+        # CQL's policy has the deviations' layer last, which the judge leaves out.
         arrays = [p.detach().numpy() for p in agent.impl.policy.parameters()]
         path = folder / f"{seed}-{at}.npz"
         np.savez(path.with_suffix(".part.npz"), *arrays)
@@ -61,17 +82,19 @@ def train(folder: Path, seed: int, updates: int, every: int, threads: int) -> No
         print(at, f"{at / (time.perf_counter() - began):.0f} updates/s", [a.shape for a in arrays], flush=True)
 
 
-def ours(env: str, folder: Path, seed: int, updates: int, every: int) -> None:
+def ours(env: str, folder: Path, name: str, seed: int, updates: int, every: int) -> None:
     import jax
 
     from ssorl.agents import make
     from ssorl.data import load
     from ssorl.train import Run, train
 
-    agent = make("td3bc", batch=256, updates=updates)
+    agent = make(name, "quick" if name == "cql" else "paper", batch=256, updates=updates)
 
     def look(seen) -> None:
         actor = jax.tree.map(lambda x: np.asarray(x[0]), seen.state.actor)
+        if name == "cql":
+            actor[-1] = {k: np.split(x, 2, axis=-1)[0] for k, x in actor[-1].items()}
         arrays = [a for layer in actor for a in (layer["w"].T, layer["b"])]
         np.savez(folder / f"ours-{seed}-{seen.at}.npz", *arrays)
         print(seen.at, flush=True)
@@ -79,7 +102,7 @@ def ours(env: str, folder: Path, seed: int, updates: int, every: int) -> None:
     train(agent, Run(load(f"sim/{env}-medium-expert:full"), seed), every=every, callback=look)
 
 
-def judge(env: str, folder: Path, seed: int, episodes: int, by: str) -> None:
+def judge(env: str, folder: Path, name: str, seed: int, episodes: int, by: str) -> None:
     from ssorl import about
     from ssorl.agents import make
     from ssorl.data import load
@@ -89,11 +112,11 @@ def judge(env: str, folder: Path, seed: int, episodes: int, by: str) -> None:
     eps = load(f"sim/{env}-medium-expert:full")
     scaler, agent = standardiser(eps), make("td3bc", batch=256)
     lines = [json.loads(line) for line in STORE.read_text().splitlines()] if STORE.exists() else []
-    done = {(c["by"], c["env"], c["seed"], c["at"]) for c in lines}
+    done = {(c["by"], c.get("agent", "td3bc"), c["env"], c["seed"], c["at"]) for c in lines}
     begin = f"{seed}-" if by == "d3rlpy" else f"ours-{seed}-"
     for path in sorted(folder.glob(f"{begin}*[0-9].npz"), key=lambda p: int(p.stem.split("-")[-1])):
         at = int(path.stem.split("-")[-1])
-        if (by, env, seed, at) in done:
+        if (by, name, env, seed, at) in done:
             continue
         with np.load(path) as file:
             arrays = [file[name] for name in file.files]
@@ -101,7 +124,7 @@ def judge(env: str, folder: Path, seed: int, episodes: int, by: str) -> None:
         player = Player(agent, layers, scaler, eps.meta.low, eps.meta.high)
         scores = evaluate([player], env, episodes).normalised
         assert scores is not None
-        told = {"by": by, "env": env, "seed": seed, "at": at, "score": round(float(scores.mean()), 2)}
+        told = {"by": by, "agent": name, "env": env, "seed": seed, "at": at, "score": round(float(scores.mean()), 2)}
         told |= {"episodes": scores[0].round(1).tolist(), "d3rlpy": "2.8.1", "batch": 256, **about.everything()}
         with STORE.open("a") as store:
             store.write(json.dumps(told) + "\n")
@@ -112,6 +135,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=("data", "train", "ours", "judge"))
     p.add_argument("words", nargs="+", help="[ENV] FOLDER")
+    p.add_argument("--agent", choices=("td3bc", "cql"), default="td3bc")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--updates", type=int, default=100_000)
     p.add_argument("--every", type=int, default=10_000)
@@ -122,12 +146,12 @@ def main() -> None:
     if args.what == "data":
         data(args.words[0], folder)
     elif args.what == "train":
-        train(folder, args.seed, args.updates, args.every, args.threads)
+        train(folder, args.agent, args.seed, args.updates, args.every, args.threads)
     elif args.what == "ours":
-        ours(args.words[0], folder, args.seed, args.updates, args.every)
+        ours(args.words[0], folder, args.agent, args.seed, args.updates, args.every)
     else:
         for by in ("d3rlpy", "ssorl"):
-            judge(args.words[0], folder, args.seed, args.episodes, by)
+            judge(args.words[0], folder, args.agent, args.seed, args.episodes, by)
 
 
 if __name__ == "__main__":

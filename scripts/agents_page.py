@@ -6,11 +6,14 @@ python scripts/agents_page.py
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from ssorl.agents import AGENTS
+from ssorl.agents.dt import SCALE
+from ssorl.agents.dt import TARGETS as ASKED
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "agents.md"
@@ -23,6 +26,7 @@ TARGETS = {  # updates a second the project set itself
     "td3bc:5120:1": 5900, "td3bc:5120:30": 20_000, "td3bc:256:45": 100_000, "cql:5120:1": 500, "cql:5120:5": 700,
     "dt:256:1": 300,
 }  # fmt: skip
+NAMED = {"min_q_weight": "min-Q weight", "target": "asked for"}
 
 
 def lines(name: str) -> list[dict]:
@@ -33,12 +37,30 @@ def table(titles: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
 
 
+def changed(cell: dict) -> str:
+    """The settings that are not the paper's, but for those the table has columns for."""
+    usual = asdict(AGENTS[cell["agent"]]()) | (
+        {"target": ASKED[cell["env"]], "scale": SCALE} if cell["agent"] == "dt" else {}
+    )
+    return ", ".join(
+        f"{NAMED.get(k, k)} {v:g}"
+        for k, v in cell["settings"].items()
+        if k not in ("updates", "half") and isinstance(v, float | int) and v != usual.get(k, v)
+    )
+
+
 def grouped(cells: list[dict]) -> dict[tuple, list[dict]]:
     groups: dict[tuple, list[dict]] = {}
     for c in cells:
         how = (c["settings"]["half"] and ("bfloat16, fused" if c.get("fused") else "bfloat16")) or "float32"
-        groups.setdefault((c["agent"], c["env"], how, c["settings"]["updates"]), []).append(c)
+        key = c["agent"], c["env"], changed(c), how, c["settings"]["updates"]
+        groups.setdefault(key, []).append(c)
     return groups
+
+
+def oracles() -> dict[tuple, list[dict]]:
+    """The stored oracles on the sets as they ship."""
+    return grouped([c for c in lines("oracle.jsonl") if "medium" not in c])
 
 
 def by_look(cells: list[dict], kind: str, looks: int = 10) -> np.ndarray:
@@ -67,25 +89,27 @@ def spread(scores: np.ndarray) -> str:
 
 def oracle_table() -> str:
     rows = []
-    for (agent, env, how, updates), cells in (studied() | grouped(lines("oracle.jsonl"))).items():
+    for (agent, env, change, how, updates), cells in (studied() | oracles()).items():
         last, average = (by_look(cells, kind)[-1] for kind in ("last", "average"))
         at = max(c["at"] for c in cells)
-        rows.append([f"{env}-medium-expert", agent, how, f"{at:,}" + (f" of {updates:,}" if at < updates else ""),
+        rows.append([f"{env}-medium-expert", agent, change, how, f"{at:,}" + (f" of {updates:,}" if at < updates else ""),
                      str(len(last)), *map(spread, (last, average)), str(PUBLISHED[env][agent])])  # fmt: skip
-    titles = ["dataset", "agent", "hidden layers", "updates", "seeds", "last weights", "averaged weights"]
+    titles = ["dataset", "agent", "instead of the paper's", "hidden layers", "updates", "seeds", "last weights"]
+    titles.append("averaged weights")
     return table([*titles, "published, on D4RL's data"], sorted(rows))
 
 
 def steady_table() -> str:
     rows = []
-    for (agent, env, how, _), cells in grouped(lines("oracle.jsonl")).items():
+    for (agent, env, change, how, _), cells in oracles().items():
         if agent != "td3bc":
             continue
+        name = ", ".join(x for x in (env, how if how != "bfloat16" else "", change) if x)
         kinds = [k for k in ("last", "average", "mean5", "mean10") if any(c["kind"] == k for c in cells)]
         for kind in kinds:
             by = by_look(cells, kind)
             spreads = by.mean(), by.std(0).mean(), by[-1].std(), by.mean(0).std()
-            rows.append([env if how == "bfloat16" else f"{env}, {how}", NAMES[kind], *(f"{x:.1f}" for x in spreads)])
+            rows.append([name, NAMES[kind], *(f"{x:.1f}" for x in spreads)])
     titles = ["TD3+BC on", "policy", "mean of ten looks", "swing of one seed between looks", "between seeds at the end"]
     return table([*titles, "between seeds, mean of ten looks"], rows)
 
@@ -133,6 +157,20 @@ def gait_table() -> str:
     return table(["half", "steps of a trajectory", "reward a step", "discounted return from the start"], rows)
 
 
+def medium_table() -> str:
+    """Other hopper-mediums, nearer to D4RL's by the figures in `scripts/choose_medium.py`, and TD3+BC's oracle with them."""
+    told = [c for c in lines("gaits.jsonl") if c["what"] == "medium"]
+    cells, rows = lines("oracle.jsonl"), []
+    for m in told:
+        mine = [c for c in cells if c.get("medium") == m["name"]]
+        scores = [spread(by_look(mine, kind)[-1]) for kind in ("last", "average")]
+        worst, whole = f"{m['labelled'][0]:.2f}", f"{m['mean']:,.0f} ± {m['std']:,.0f}"
+        figures = f"{m['length']:.0f}", f"{m['reward_a_step']:.2f}", f"{m['from_the_start']:.0f}"
+        rows.append([m["name"], whole, worst, *figures, *scores])
+    titles = ["hopper-medium made by", "return", "worst tenth, normalised", "steps", "reward a step"]
+    return table([*titles, "discounted return from the start", "last weights", "averaged weights"], rows)
+
+
 def less_table() -> str:
     """What TD3+BC earns as it trains, by what the steps of the medium half are paid."""
     cells, rows = [c for c in lines("gaits.jsonl") if c["what"] == "train"], []
@@ -165,6 +203,7 @@ def main() -> None:
         ("peer", peer_table()),
         ("check", check_table()),
         ("gaits", gait_table()),
+        ("medium", medium_table()),
         ("less", less_table()),
     ):
         pattern = rf"(<!-- generated: {mark} -->\n).*?(\n?<!-- end -->)"
