@@ -1,4 +1,4 @@
-"""d3rlpy's TD3+BC or CQL on our data, judged in our simulator: is a low score the method's and the data's or our code's?
+"""d3rlpy's TD3+BC or CQL on our data, judged in our simulator: is a low score the method's, the data's, our code's?
 
     python benchmarks/oracle_d3rlpy.py data hopper FOLDER                       # standardised as our agents see it
     PATH/TO/d3rlpy/python benchmarks/oracle_d3rlpy.py train FOLDER --seed 0     # an environment that has d3rlpy
@@ -6,8 +6,8 @@
     python benchmarks/oracle_d3rlpy.py ours hopper FOLDER --seed 0              # our own training, judged alike
 
 Both sides have batch 256. TD3+BC has two hidden layers of 256 and the settings of its paper; CQL (--agent cql) our
-`quick` preset, for a CPU: two of 128, three actions of each kind, weight 5, no Lagrange multiplier. `judge` may run while
-`train` does: it judges the weights that are there and not in the store yet.
+`quick` preset, for a CPU: two of 128, three actions of each kind, weight 5, no Lagrange multiplier. `judge` may run
+while `train` does: it judges the weights that are there and not in the store yet.
 """
 
 import argparse

@@ -26,7 +26,7 @@ TARGETS = {  # updates a second the project set itself
     "td3bc:5120:1": 5900, "td3bc:5120:30": 20_000, "td3bc:256:45": 100_000, "cql:5120:1": 500, "cql:5120:5": 700,
     "dt:256:1": 300,
 }  # fmt: skip
-NAMED = {"min_q_weight": "min-Q weight", "target": "asked for"}
+NAMED = {"min_q_weight": "min-Q weight", "target": "asked for", "actor_lr": "actor's learning rate"}
 
 
 def lines(name: str) -> list[dict]:
@@ -92,8 +92,11 @@ def oracle_table() -> str:
     for (agent, env, change, how, updates), cells in (studied() | oracles()).items():
         last, average = (by_look(cells, kind)[-1] for kind in ("last", "average"))
         at = max(c["at"] for c in cells)
-        rows.append([f"{env}-medium-expert", agent, change, how, f"{at:,}" + (f" of {updates:,}" if at < updates else ""),
-                     str(len(last)), *map(spread, (last, average)), str(PUBLISHED[env][agent])])  # fmt: skip
+        made = f"{at:,}" + (f" of {updates:,}" if at < updates else "")
+        scores = map(spread, (last, average))
+        rows.append(
+            [f"{env}-medium-expert", agent, change, how, made, str(len(last)), *scores, str(PUBLISHED[env][agent])]
+        )
     titles = ["dataset", "agent", "instead of the paper's", "hidden layers", "updates", "seeds", "last weights"]
     titles.append("averaged weights")
     return table([*titles, "published, on D4RL's data"], sorted(rows))
@@ -140,12 +143,14 @@ def speed_table() -> str:
 def check_table() -> str:
     """Looks that both have had."""
     cells, rows = lines("oracle-d3rlpy.jsonl"), []
-    last = min(max(c["at"] for c in cells if c["by"] == by) for by in ("ssorl", "d3rlpy"))
-    for by in ("ssorl", "d3rlpy"):
-        score = np.array([c["score"] for c in cells if c["by"] == by and c["at"] <= last])
-        spread = (f"{x:.0f}" for x in (score.mean(), score.std(), score.min(), score.max()))
-        rows.append([by, f"{len(score)}, up to {last:,}", *spread])
-    return table(["TD3+BC of", "looks", "mean", "deviation between looks", "lowest", "highest"], rows)
+    for agent, env in dict.fromkeys((c.get("agent", "td3bc"), c["env"]) for c in cells):
+        mine = [c for c in cells if (c.get("agent", "td3bc"), c["env"]) == (agent, env)]
+        last = min(max(c["at"] for c in mine if c["by"] == by) for by in ("ssorl", "d3rlpy"))
+        for by in ("ssorl", "d3rlpy"):
+            score = np.array([c["score"] for c in mine if c["by"] == by and c["at"] <= last])
+            spread = (f"{x:.0f}" for x in (score.mean(), score.std(), score.min(), score.max()))
+            rows.append([f"{agent} on {env}", by, f"{len(score)}, up to {last:,}", *spread])
+    return table(["agent", "of", "looks", "mean", "deviation between looks", "lowest", "highest"], rows)
 
 
 def gait_table() -> str:
@@ -158,7 +163,7 @@ def gait_table() -> str:
 
 
 def medium_table() -> str:
-    """Other hopper-mediums, nearer to D4RL's by the figures in `scripts/choose_medium.py`, and TD3+BC's oracle with them."""
+    """Other hopper-mediums, nearer to D4RL's by its figures, and TD3+BC's oracle with them."""
     told = [c for c in lines("gaits.jsonl") if c["what"] == "medium"]
     cells, rows = lines("oracle.jsonl"), []
     for m in told:

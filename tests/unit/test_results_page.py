@@ -72,6 +72,21 @@ def test_what_is_not_whole_is_not_drawn(results, tmp_path):
     assert results.whole(study, "lite", tmp_path) == {"agent": ["dt-joint", "td3bc"]}
 
 
+def test_one_whole_quality_is_told_without_a_curve(results, tmp_path):
+    store, study = tmp_path / "store", STUDIES["maze2d"]
+    for point in study.points("paper"):
+        if point.at["dataset"] == "maze2d-large-dense" and point.at["quality"] == 30:
+            cells.write(store, point.cell, {k: v for k, v in result(point).items() if k != "schema"}, ABOUT)
+    assert results.whole(study, "paper", store) == {"dataset": ["maze2d-large-dense"], "quality": [30]}
+    some = study.points("paper")[1].cell  # begun and not finished: nothing to pack
+    (store / "cells" / some.hash).mkdir()
+    results.pack([store])
+    results.draw()
+    page = results.PAGE.read_text()
+    assert "--only dataset=maze2d-large-dense quality=30\n" in page and "| 30 | " in page
+    assert not list(results.FIGURES.iterdir())
+
+
 def test_checks_that_wait_for_cells_are_left_out(results):
     head = "| check | why open |\n| --- | --- |\n"
     told = (

@@ -12,7 +12,7 @@ from ssorl.report import study_charts, study_parts
 from ssorl.report.study import page
 from ssorl.report.study_answer import answer
 from ssorl.report.study_svg import columns
-from ssorl.report.svg import Bar
+from ssorl.report.svg import Bar, Line, lines
 from ssorl.study import stats
 from ssorl.study.found import gather
 from ssorl.study.grid import Grid, Study
@@ -255,6 +255,17 @@ def test_upright_bars_have_the_height_of_their_value():
     heights = [float(x) for x in re.findall(r'height="([\d.]+)" class="bar"', drawn)]
     assert heights[0] == pytest.approx(2 * heights[1], abs=0.2)
     assert "a\nx: 50 %\ny: 25 %" in drawn
+
+
+def test_the_interval_of_a_single_point_is_seen():
+    def band(low, high):
+        drawn = lines("k", "title", "about", [Line("SS", [10], [5.0], "ss", [low], [high])], 400, ("q", "score"))
+        (path,) = re.findall(r'd="M([^"]*)Z" class="band"', str(drawn))
+        return [tuple(map(float, corner.split(","))) for corner in path.split("L")]
+
+    corners = band(4.0, 6.0)
+    assert len({x for x, _ in corners}) == 2 and len({y for _, y in corners}) == 2
+    assert not re.search('class="band"', str(lines("k", "t", "a", [Line("SS", [10], [5.0], "ss")], 400, ("q", "s"))))
 
 
 def test_long_names_keep_their_ends():

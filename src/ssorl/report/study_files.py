@@ -97,7 +97,10 @@ def _draw(axis: Any, chart: Chart) -> None:
         dash = DASHES.get(line.kind, "-") if line.joined else "none"
         axis.plot(x, _array(line.y), color=colour, linestyle=dash, linewidth=1.4, label=_plain(line.name), **few)
         if line.low is not None and line.high is not None:
-            axis.fill_between(x, _array(line.low), _array(line.high), color=colour, alpha=0.15, linewidth=0)
+            low, high = _array(line.low), _array(line.high)
+            axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+            if len(x) == 1:  # no width to fill
+                axis.vlines(x, low, high, color=colour, alpha=0.5, linewidth=4)
     at = sorted({v for line in chart.lines for v in line.x if known(v) and line.joined})
     if 0 < len(at) <= MARKED:
         axis.set_xticks(at)

@@ -297,13 +297,14 @@ def _path(xs: Sequence[Value], ys: Sequence[Value], x: Axis, y: Axis) -> str:
 
 
 def _bands(xs: Sequence[Value], low: Sequence[Value], high: Sequence[Value], x: Axis, y: Axis) -> list[str]:
-    """Closed paths around each stretch without a gap."""
+    """Closed paths around each stretch without a gap; a point alone has a narrow one."""
     stretches: list[list[tuple[float, float, float]]] = [[]]
     for a, b, c in zip(xs, low, high, strict=True):
         if known(a) and known(b) and known(c):
             stretches[-1].append((x(a), y(b), y(c)))
         elif stretches[-1]:
             stretches.append([])
+    stretches = [s if len(s) > 1 else [(a + d, b, c) for d in (-3, 3) for a, b, c in s] for s in stretches]
     return [
         "M"
         + "L".join(f"{p[0]:.1f},{p[1]:.1f}" for p in s)
@@ -311,7 +312,7 @@ def _bands(xs: Sequence[Value], low: Sequence[Value], high: Sequence[Value], x: 
         + "L".join(f"{p[0]:.1f},{p[2]:.1f}" for p in s[::-1])
         + "Z"
         for s in stretches
-        if len(s) > 1
+        if s
     ]
 
 
