@@ -34,8 +34,8 @@ class Device:
 DEVICES: dict[str, Device] = {
     "gpu": Device(
         "one H200",
-        # 26,333 updates/s of 8.35 GFLOP in thirty runs; 871 of 274 in five; 283 of 1,006 in one; 10,000 of 13.6
-        {"td3bc": 2.20e14, "cql": 2.39e14, "dt": 2.85e14, "dt-joint": 2.85e14, "idm": 1.36e14},
+        # 26,479 updates/s of 8.35 GFLOP in thirty runs; 885 of 274 in five; 300 of 1,006 in one; 10,000 of 13.6
+        {"td3bc": 2.21e14, "cql": 2.42e14, "dt": 3.02e14, "dt-joint": 3.02e14, "idm": 1.36e14},
         updates=143_000,  # TD3+BC at batch 256 in 45 runs
         plays=60_000,
         starts=20,

@@ -45,14 +45,14 @@ SCALES: dict[str, Scale] = {
     ),
     "lite": Scale(
         "lite",
-        "the paper's design and data with a quarter of the updates, a smaller DT and smaller batches, three seeds",
+        "the paper's design and data with a quarter of the updates, a smaller DT, smaller batches, three seeds",
         size="full",
         seeds=3,
         episodes=30,
         looks=10,
         agents={
             "td3bc": {"batch": 1024, "updates": 50_000},
-            "cql": {"batch": 512, "updates": 50_000},
+            "cql": {"batch": 512, "n_actions": 4, "updates": 50_000},
             "dt": _LITE_DT,
             "dt-joint": _LITE_DT,
         },
