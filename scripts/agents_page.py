@@ -94,10 +94,16 @@ def oracle_table() -> str:
         at = max(c["at"] for c in cells)
         made = f"{at:,}" + (f" of {updates:,}" if at < updates else "")
         scores = map(spread, (last, average))
-        rows.append(
-            [f"{env}-medium-expert", agent, change, how, made, str(len(last)), *scores, str(PUBLISHED[env][agent])]
-        )
-    titles = ["dataset", "agent", "instead of the paper's", "hidden layers", "updates", "seeds", "last weights"]
+        rows.append([env, agent, change, how, made, str(len(last)), *scores, str(PUBLISHED[env][agent])])
+    titles = [
+        "medium-expert of",
+        "agent",
+        "instead of the paper's",
+        "hidden layers",
+        "updates",
+        "seeds",
+        "last weights",
+    ]
     titles.append("averaged weights")
     return table([*titles, "published, on D4RL's data"], sorted(rows))
 

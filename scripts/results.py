@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 PACKED = ROOT / "results" / "cells.jsonl"
 README, PAGE, FIGURES = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "figures"
 SCALES = ("paper", "lite")  # a smoke run is no result
+TITLES = {"paper": "the paper's training", "lite": "lite"}
 
 
 def packed() -> list[dict]:
@@ -162,12 +163,15 @@ def section(study, scale: str, store: Path, shown: set[str], policy: str | None 
     html = page(study, scale, store, only=only or None, policy=policy)
     some = gather(study, scale, store, only=only or None, policy=policy)
     where = f"; in the paper: {study.paper}" if study.paper else "; beyond the paper"
-    lines = [f"## {study.title}", f"`{study.name}`, scale {scale}{where}."]
+    trained = "" if study.figure in ("density", "table") else f" ({TITLES[scale]})"
+    lines = [f"## {study.title}{trained}", f"`{study.name}`, scale {scale}{where}."]
     told = answer(study, scale, some) if study.figure != "claims" else ""
     lines.append(f"{sum(o.result is not None for o in some):,} of {len(some):,} points. {told}".strip())
     note = NOTES.get((study.name, scale), "")
     lines += [note(some) if callable(note) else note.replace("\n", " ")] if note else []
-    pictures = html.parent.glob(f"{html.stem}*.png") if len(only.get("quality", "two")) > 1 else ()  # a point is no curve
+    pictures = (
+        html.parent.glob(f"{html.stem}*.png") if len(only.get("quality", "two")) > 1 else ()
+    )  # a point is no curve
     for picture in sorted(pictures):
         if any(
             picture.name.startswith(f"{other.stem}-") for other in html.parent.glob("*.html") if longer(other, html)
