@@ -154,7 +154,7 @@ def check_table() -> str:
         last = min(max(c["at"] for c in mine if c["by"] == by) for by in ("ssorl", "d3rlpy"))
         for by in ("ssorl", "d3rlpy"):
             score = np.array([c["score"] for c in mine if c["by"] == by and c["at"] <= last])
-            spread = (f"{x:.0f}" for x in (score.mean(), score.std(), score.min(), score.max()))
+            spread = (str(round(float(x))) for x in (score.mean(), score.std(), score.min(), score.max()))
             rows.append([f"{agent} on {env}", by, f"{len(score)}, up to {last:,}", *spread])
     return table(["agent", "of", "looks", "mean", "deviation between looks", "lowest", "highest"], rows)
 

@@ -15,7 +15,7 @@ from ssorl.idm import fit as fitting
 from ssorl.idm.fit import fit, hold_out, validation_error, windows
 from ssorl.idm.label import held_out, predict
 from ssorl.idm.model import features
-from ssorl.idm.selftrain import self_train
+from ssorl.idm.selftrain import self_train, self_train_many
 
 
 def weights(idm) -> bytes:
@@ -127,6 +127,19 @@ def test_windows_stop_at_the_edges_of_a_trajectory():
     assert np.array_equal(states[0], own[[0, 0, 0, 1, 2]]) and list(flags[0]) == [0, 0, 1]
     assert np.array_equal(states[1], own[[0, 0, 1, 2, 3]]) and list(flags[1]) == [0, 1, 1]
     assert np.array_equal(states[2], own[[1, 2, 3, 4, 4]]) and list(flags[2]) == [1, 1, 0]
+
+
+def test_self_training_many_is_each_alone(eps):
+    whole = eps.with_actions(np.nan_to_num(eps.act))  # nothing is missing there, so its first fit is its last
+    other = eps.with_actions(np.where(np.arange(eps.n_steps)[:, None] % 7, eps.act, np.nan))
+    tasks, heard = [(eps, 0), (whole, 3), (other, 5)], []
+    many = self_train_many(tasks, TINY, 2, 2, lambda r, latest: heard.append((r, len(latest))))
+    assert heard == [(0, 3), (1, 3), (2, 3)] and [len(one) for one in many] == [3, 1, 3]
+    for (data, seed), together in zip(tasks, many, strict=True):
+        alone = self_train(data, TINY, members=2, rounds=2, seed=seed)
+        assert [weights(r.idm) for r in alone] == [weights(r.idm) for r in together]
+        assert all(np.array_equal(a.added, b.added) for a, b in zip(alone, together, strict=True))
+        assert [r.threshold for r in alone] == [r.threshold for r in together]
 
 
 def test_self_training_moves_every_step_once_the_surest_first(eps):

@@ -21,7 +21,7 @@ from ssorl.errors import SsorlError
 from ssorl.idm import IDMS, IdmConfig
 from ssorl.runs import run as run_alone
 from ssorl.study import cells as store_of
-from ssorl.study import execute, schedule
+from ssorl.study import execute, models, schedule
 from ssorl.study.cells import claim, error, finished, folder, result, state
 from ssorl.study.execute import run_batch
 from ssorl.study.grid import Cell, Grid, Study, resolve
@@ -159,6 +159,21 @@ def test_models_and_data_have_results_too(dataset, cells, tmp_path, done):
     assert len(both["labelled"]) == 8 and len(both["unlabelled"]) == 32 and both["normalised"]
     assert sorted(both["labelled"] + both["unlabelled"]) == sorted(every["labelled"])
     assert np.mean(both["labelled"]) == pytest.approx(result(tmp_path, split)["labelled_return"], abs=1e-3)
+
+
+def test_models_that_train_themselves_do_so_together_on_a_gpu(dataset, tmp_path, monkeypatch):
+    base = {"dataset": dataset, "fraction": 0.2, "idm_settings": IDM, "kind": "idm", "rounds": 2, "members": 2}
+    some = [resolve({**base, "quality": q, "seed": s}, SCALES["smoke"]) for q, s in ((50, 0), (100, 0), (100, 1))]
+    groups, real = [], models.fill_self_trained
+    monkeypatch.setattr(models, "fill_self_trained", lambda asked, *a: groups.append(len(asked)) or real(asked, *a))
+    assert run(some[:1], tmp_path / "one").failed == {} and run(some, tmp_path / "alone", size=3).failed == {}
+    assert groups == [1, 1, 1, 1]
+    shutil.copytree(tmp_path / "one", tmp_path / "many")
+    monkeypatch.setattr(models, "TOGETHER", True)
+    assert run(some, tmp_path / "many", size=3).failed == {}
+    assert groups[4:] == [2]  # one was there
+    for cell in some:
+        assert told(tmp_path / "many", cell) == told(tmp_path / "alone", cell)
 
 
 def test_thirds(dataset, tmp_path):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ssorl.data.episodes import Episodes, unscale
-from ssorl.idm.fit import Idm, fit
+from ssorl.idm.fit import Idm, fit_many
 from ssorl.idm.label import predict
 from ssorl.idm.model import IdmConfig
 
@@ -35,25 +35,48 @@ def self_train(
     The variance of the mixture, summed over action dimensions, ranks the steps. Every fit starts afresh and holds out
     its own tenth of the trajectories it may learn from. The last round's ensemble is the result.
     """
+    tell = report and (lambda r, latest: report(r, latest[0]))
+    return self_train_many([(eps, seed)], config, members, rounds, tell)[0]
+
+
+def self_train_many(
+    tasks: Sequence[tuple[Episodes, int]],
+    config: IdmConfig,
+    members: int = 3,
+    rounds: int = 3,
+    report: Callable[[int, list[Round]], None] | None = None,
+) -> list[list[Round]]:
+    """Every task, a dataset with a seed, as `self_train` would alone; a round's fits are one program on a GPU.
+
+    `report` hears of each round and of all tasks' ensembles after it.
+    """
     config = replace(config, members=members)
-    rest = np.flatnonzero(~eps.labelled)
-    n_add = -(-len(rest) // rounds) if rounds else 0
-    growing = eps
-    done = [Round(fit(growing, config, seed), np.array([], np.int64), 0.0)]
-    for r in range(rounds if len(rest) else 0):
+    done = [[Round(idm, np.array([], np.int64), 0.0)] for idm in fit_many(tasks, config)]
+    growing = [eps for eps, _ in tasks]
+    rest = [np.flatnonzero(~eps.labelled) for eps in growing]
+    n_add = [-(-len(steps) // rounds) if rounds else 0 for steps in rest]
+    missing = [i for i, steps in enumerate(rest) if len(steps)]  # the others are done
+    for r in range(rounds if missing else 0):
         if report:
-            report(r, done[-1])
-        out = predict(done[-1].idm, eps, rest)
-        doubt = (out.std**2).sum(1)
-        order = np.argsort(doubt, kind="stable")
-        chosen, kept = order[:n_add], np.sort(order[n_add:])
-        act = growing.act.copy()
-        act[rest[chosen]] = unscale(np.clip(out.mean[chosen], -1, 1), eps.meta)
-        growing = growing.with_actions(act)
-        fitted = fit(growing, config, seed + r + 1)
-        threshold = float(doubt[chosen].max()) if len(chosen) else 0.0
-        done.append(Round(fitted, np.sort(rest[chosen]), threshold))
-        rest = rest[kept]
+            report(r, [one[-1] for one in done])
+        moved = {i: _surest(done[i][-1].idm, tasks[i][0], rest[i], n_add[i]) for i in missing}
+        for i, (steps, act, _) in moved.items():
+            grown = growing[i].act.copy()
+            grown[steps] = act
+            growing[i] = growing[i].with_actions(grown)
+            rest[i] = np.setdiff1d(rest[i], steps, assume_unique=True)
+        fitted = fit_many([(growing[i], tasks[i][1] + r + 1) for i in missing], config)
+        for i, idm in zip(missing, fitted, strict=True):
+            done[i].append(Round(idm, np.sort(moved[i][0]), moved[i][2]))
     if report:
-        report(len(done) - 1, done[-1])
+        report(rounds if missing else 0, [one[-1] for one in done])
     return done
+
+
+def _surest(idm: Idm, eps: Episodes, rest: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """The `n` of the steps `rest` that the mixture is surest of, its actions there, and the largest variance."""
+    out = predict(idm, eps, rest)
+    doubt = (out.std**2).sum(1)
+    chosen = np.argsort(doubt, kind="stable")[:n]
+    threshold = float(doubt[chosen].max()) if len(chosen) else 0.0
+    return rest[chosen], unscale(np.clip(out.mean[chosen], -1, 1), eps.meta), threshold
