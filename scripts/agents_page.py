@@ -87,6 +87,11 @@ def spread(scores: np.ndarray) -> str:
     return f"{scores.mean():.1f}" + (f" ± {scores.std():.1f}" if len(scores) > 1 else "")
 
 
+def swing(scores: np.ndarray) -> list[str]:
+    """Of one training's looks: mean, deviation, lowest and highest."""
+    return [str(round(float(x))) for x in (scores.mean(), scores.std(), scores.min(), scores.max())]
+
+
 def oracle_table() -> str:
     rows = []
     for (agent, env, change, how, updates), cells in (studied() | oracles()).items():
@@ -154,8 +159,7 @@ def check_table() -> str:
         last = min(max(c["at"] for c in mine if c["by"] == by) for by in ("ssorl", "d3rlpy"))
         for by in ("ssorl", "d3rlpy"):
             score = np.array([c["score"] for c in mine if c["by"] == by and c["at"] <= last])
-            spread = (str(round(float(x))) for x in (score.mean(), score.std(), score.min(), score.max()))
-            rows.append([f"{agent} on {env}", by, f"{len(score)}, up to {last:,}", *spread])
+            rows.append([f"{agent} on {env}", by, f"{len(score)}, up to {last:,}", *swing(score)])
     return table(["agent", "of", "looks", "mean", "deviation between looks", "lowest", "highest"], rows)
 
 
@@ -188,8 +192,7 @@ def less_table() -> str:
     for less in sorted({c["less"] for c in cells}):
         for kind in ("last", "average"):
             score = np.array([c["score"] for c in cells if (c["less"], c["kind"]) == (less, kind)])
-            spread = (f"{x:.0f}" for x in (score.mean(), score.std(), score.min(), score.max()))
-            rows.append([f"{less:.1f} less" if less else "as it is", NAMES[kind], str(len(score)), *spread])
+            rows.append([f"{less:.1f} less" if less else "as it is", NAMES[kind], str(len(score)), *swing(score)])
     titles = ["reward of the medium half", "policy", "looks", "mean", "deviation between looks", "lowest", "highest"]
     return table(titles, rows)
 

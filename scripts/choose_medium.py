@@ -4,8 +4,8 @@
 
 Every snapshot whose training episodes earned about as much plays STEPS steps. Compared are the mean normalised returns
 of the worst 10, 30, ... 100 % of its trajectories (the paper's table of labelled returns) and the mean length of a
-trajectory: 999,906 steps in 2,186 of them. No agent is trained on the data here. Sets of three checkpoints of one seed
-in equal parts, as halfcheetah-medium is made, are compared too.
+trajectory: 999,906 steps in the 2,186 that users of the file report. No agent is trained on the data here. Sets of
+three checkpoints of one seed in equal parts, as halfcheetah-medium is made, are compared too.
 """
 
 import argparse

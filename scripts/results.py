@@ -169,10 +169,8 @@ def section(study, scale: str, store: Path, shown: set[str], policy: str | None 
     lines.append(f"{sum(o.result is not None for o in some):,} of {len(some):,} points. {told}".strip())
     note = NOTES.get((study.name, scale), "")
     lines += [note(some) if callable(note) else note.replace("\n", " ")] if note else []
-    pictures = (
-        html.parent.glob(f"{html.stem}*.png") if len(only.get("quality", "two")) > 1 else ()
-    )  # a point is no curve
-    for picture in sorted(pictures):
+    curves = len(only.get("quality", ())) != 1  # a point is none
+    for picture in sorted(html.parent.glob(f"{html.stem}*.png")) if curves else ():
         if any(
             picture.name.startswith(f"{other.stem}-") for other in html.parent.glob("*.html") if longer(other, html)
         ):

@@ -23,6 +23,8 @@ from ssorl.evaluate import evaluate
 from ssorl.idm.fill import Filled, fill
 from ssorl.idm.fit import Idm, fit_many
 from ssorl.idm.label import Labeller, labeller
+from ssorl.idm.report import report_rounds
+from ssorl.idm.selftrain import Round, self_train_many
 from ssorl.keep import Keep, Log, Watch
 from ssorl.plan import Cell, Job, Plan, draw
 from ssorl.player import Player
@@ -100,8 +102,8 @@ def task(eps: Episodes, split: Split | None) -> Task:
     return Task(data, replace(data, act=act, meta=eps.meta), split)
 
 
-def label(plan: Plan, tasks: dict[Cell, Task], keep: Keep, watch: Watch) -> dict[Cell, Filled]:
-    """Fit an inverse dynamics model to each task's known actions and fill in the missing ones."""
+def label(plan: Plan, tasks: dict[Cell, Task], keep: Keep, watch: Watch, rounds: int = 0) -> dict[Cell, Filled]:
+    """Fit an inverse dynamics model to each task's known actions, or self-train one, and fill in the missing ones."""
     found = {cell: keep.filled(cell, one.data) for cell, one in tasks.items()}
     todo = [cell for cell, done in found.items() if done is None]
     # On an accelerator all models are one program; on a CPU each is kept as soon as it is fitted.
@@ -112,16 +114,20 @@ def label(plan: Plan, tasks: dict[Cell, Task], keep: Keep, watch: Watch) -> dict
         with one_at_a_time:
             watch.progress(what, n, note)
 
-    def finish(cell: Cell, idm: Idm | Labeller) -> Filled:
+    def finish(cell: Cell, fitted: Idm | Labeller | list[Round]) -> Filled:
         data, whole = tasks[cell].data, tasks[cell].whole
+        known = None if whole is None else whole.act
+        idm = fitted[-1].idm if isinstance(fitted, list) else fitted
         model = idm if isinstance(idm, Labeller) else labeller(idm, data)
-        done = fill(data, model, cell.seed, truth=None if whole is None else whole.act, progress=tell)
+        done = fill(data, model, cell.seed, truth=known, progress=tell)
+        if isinstance(fitted, list):
+            done = replace(done, report=done.report | {"rounds": report_rounds(fitted, data, known)})
         keep.labels(cell, done)
         return done
 
     for first in range(0, len(todo), size):
         group = todo[first : first + size]
-        fitted = fit(plan, [(tasks[c].data, c.seed) for c in group], watch)
+        fitted = fit(plan, [(tasks[c].data, c.seed) for c in group], watch, rounds)
         found |= zip(group, _at_once(finish, group, fitted), strict=True)
     return {cell: done for cell, done in found.items() if done is not None}
 
@@ -138,10 +144,16 @@ def _at_once(f: Callable[..., Any], *args: Sequence[Any]) -> list[Any]:
         pool.shutdown(cancel_futures=True)
 
 
-def fit(plan: Plan, some: list[tuple[Episodes, int]], watch: Watch) -> list[Idm] | list[Labeller]:
-    """A model for each of some data with a seed, or the one model that was fitted before."""
+def fit(
+    plan: Plan, some: list[tuple[Episodes, int]], watch: Watch, rounds: int = 0
+) -> list[Idm] | list[Labeller] | list[list[Round]]:
+    """A model for each of some data with a seed, self-trained in `rounds`, or the one model that was fitted before."""
     if isinstance(plan.idm, Labeller) or plan.idm is None:
         return [plan.idm] * len(some)  # type: ignore[list-item]
+    if rounds:
+        each = len(some) * plan.idm.steps * plan.idm.members
+        hear = lambda r, _: watch.progress("fitting", each, f"round {r} of {rounds}")  # noqa: E731
+        return self_train_many(some, plan.idm, plan.idm.members, rounds, hear)
     select = plan.idm.select
     tell = lambda n, error: watch.progress("fitting", n, f"validation {select} {np.mean(error):.4g}")  # noqa: E731
     return fit_many(some, plan.idm, tell)

@@ -11,17 +11,18 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ssorl import memory
+from ssorl import memory, pipeline
 from ssorl.data import save
 from ssorl.errors import SsorlError
 from ssorl.idm import IDMS, IdmConfig
 from ssorl.runs import run as run_alone
 from ssorl.study import cells as store_of
-from ssorl.study import execute, models, schedule
+from ssorl.study import execute, schedule
 from ssorl.study.cells import claim, error, finished, folder, result, state
 from ssorl.study.execute import run_batch
 from ssorl.study.grid import Cell, Grid, Study, resolve
@@ -164,13 +165,14 @@ def test_models_and_data_have_results_too(dataset, cells, tmp_path, done):
 def test_models_that_train_themselves_do_so_together_on_a_gpu(dataset, tmp_path, monkeypatch):
     base = {"dataset": dataset, "fraction": 0.2, "idm_settings": IDM, "kind": "idm", "rounds": 2, "members": 2}
     some = [resolve({**base, "quality": q, "seed": s}, SCALES["smoke"]) for q, s in ((50, 0), (100, 0), (100, 1))]
-    groups, real = [], models.fill_self_trained
-    monkeypatch.setattr(models, "fill_self_trained", lambda asked, *a: groups.append(len(asked)) or real(asked, *a))
+    groups, real = [], pipeline.self_train_many
+    monkeypatch.setattr(pipeline, "self_train_many", lambda asked, *a: groups.append(len(asked)) or real(asked, *a))
     assert run(some[:1], tmp_path / "one").failed == {} and run(some, tmp_path / "alone", size=3).failed == {}
     assert groups == [1, 1, 1, 1]
     shutil.copytree(tmp_path / "one", tmp_path / "many")
-    monkeypatch.setattr(models, "TOGETHER", True)
-    assert run(some, tmp_path / "many", size=3).failed == {}
+    with monkeypatch.context() as patch:  # asked what it runs on, `label` hears of a GPU
+        patch.setattr(pipeline, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+        assert run(some, tmp_path / "many", size=3).failed == {}
     assert groups[4:] == [2]  # one was there
     for cell in some:
         assert told(tmp_path / "many", cell) == told(tmp_path / "alone", cell)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ssorl.idm.fit import Idm, fit
 from ssorl.idm.label import Labeller, Labels, filled, label, labeller
 from ssorl.idm.model import IdmConfig
 from ssorl.idm.report import report, report_rounds
-from ssorl.idm.selftrain import self_train, self_train_many
+from ssorl.idm.selftrain import self_train
 
 
 @dataclass(frozen=True)
@@ -86,33 +86,6 @@ def fill(
         ready, told = _fitted(learn_from or eps, model, seed, rounds, truth, progress)
     labels = label(ready, eps, progress=progress and (lambda n: progress("labelling", n, "")))
     return Filled(filled(eps, labels, ready), labels, ready, report(eps, labels, ready, truth) | told)
-
-
-def fill_self_trained(
-    tasks: Sequence[tuple[Episodes, int, np.ndarray | None]],
-    config: IdmConfig,
-    rounds: int,
-    progress: Callable[[str, int, str], None] | None = None,
-) -> list[Filled]:
-    """Fill every task, a dataset with a seed and the truth if it is known, as `fill` would; a round is one program."""
-
-    def tell(r: int, _: object) -> None:
-        if progress:
-            progress("fitting", len(tasks) * config.steps * config.members, f"round {r} of {rounds}")
-
-    for eps, _, _ in tasks:
-        if eps.labelled.all():
-            raise nothing_missing(eps.meta.source)
-        if not eps.labelled.any():
-            raise nothing_to_learn(eps.meta.source)
-    done = self_train_many([(eps, seed) for eps, seed, _ in tasks], config, config.members, rounds, tell)
-    out = []
-    for (eps, _, truth), all_rounds in zip(tasks, done, strict=True):
-        ready = labeller(sound(all_rounds[-1].idm, eps.meta.source), eps)
-        labels = label(ready, eps)
-        told = report(eps, labels, ready, truth) | {"rounds": report_rounds(all_rounds, eps, truth)}
-        out.append(Filled(filled(eps, labels, ready), labels, ready, told))
-    return out
 
 
 def _fitted(eps: Episodes, config: IdmConfig, seed: int, rounds: int, truth, progress) -> tuple[Labeller, dict]:

@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from ssorl.data.episodes import Episodes
 from ssorl.errors import SsorlError
 from ssorl.idm import files
-from ssorl.idm.fill import Filled, fill_self_trained
+from ssorl.idm.fill import Filled
 from ssorl.idm.label import filled, label
 from ssorl.idm.model import IdmConfig
 from ssorl.keep import Keep, Watch
@@ -21,8 +19,6 @@ from ssorl.plan import Plan
 from ssorl.store import read_json, write_json
 from ssorl.study.cells import holding
 from ssorl.study.grid import Cell
-
-TOGETHER: bool | None = None  # self-training of many splits in one program; None: on a GPU
 
 
 class Kept(Keep):
@@ -69,28 +65,6 @@ def proxies(plan: Plan, tasks: dict[Cell, Task], keep: Kept, watch: Watch) -> di
         for (settings, rounds), cells in alike.items():
             asked = replace(plan, idm=IdmConfig(**dict(settings)))
             some = {cell: tasks[cell] for cell in cells}
-            done: dict[Any, Filled] = (
-                _self_trained(asked, rounds, some, keep, watch) if rounds else label_all(asked, some, keep, watch)  # type: ignore[arg-type]
-            )
+            done: dict[Any, Filled] = label_all(asked, some, keep, watch, rounds)  # type: ignore[arg-type]
             found |= {cell.idm_hash: one for cell, one in done.items()}
     return {cell: found[cell.idm_hash] for cell in tasks}
-
-
-def _self_trained(plan: Plan, rounds: int, tasks: dict[Cell, Task], keep: Kept, watch: Watch) -> dict[Any, Filled]:
-    """All at once on a GPU; on a CPU, where that is no faster, one after another, and what is done is kept at once."""
-    config = plan.idm
-    assert isinstance(config, IdmConfig)
-    there = {cell: keep.filled(cell, task.data) for cell, task in tasks.items()}
-    out: dict[Any, Filled] = {cell: done for cell, done in there.items() if done is not None}
-    left = [cell for cell in tasks if cell not in out]
-    together = jax.default_backend() != "cpu" if TOGETHER is None else TOGETHER
-    for some in [left] if together and left else [[cell] for cell in left]:
-        asked = [(tasks[cell].data, cell.seed, _truth(tasks[cell])) for cell in some]
-        for cell, done in zip(some, fill_self_trained(asked, config, rounds, watch.progress), strict=True):
-            keep.labels(cell, done)
-            out[cell] = done
-    return out
-
-
-def _truth(task: Task) -> Any:
-    return None if task.whole is None else task.whole.act

@@ -1,0 +1,31 @@
+"""Redraw the GPU-hours of docs/studies.md: what `ssorl study run --dry-run` estimates with nothing done before.
+
+python scripts/studies_page.py
+"""
+
+import re
+import tempfile
+from pathlib import Path
+
+from ssorl.study.cost import cost
+from ssorl.study.paper import STUDIES
+
+PAGE = Path(__file__).parents[1] / "docs" / "studies.md"
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    with tempfile.TemporaryDirectory() as store:
+        for name, study in STUDIES.items():
+            lite, paper = (
+                cost(study, scale, Path(store), study.cells(scale)).seconds["gpu"] / 3600 for scale in ("lite", "paper")
+            )
+            hours = f"{lite:.1f} | {paper:.{int(0 < paper < 0.95)}f}"
+            pattern = rf"(\| `{name}` \|.*\| )[\d.,]+ \| [\d.,]+ \|\n"
+            assert re.search(pattern, text), name
+            text = re.sub(pattern, lambda m, hours=hours: f"{m[1]}{hours} |\n", text)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
