@@ -27,7 +27,6 @@ figures: $(READY)
 	$(BIN)/python scripts/results.py draw
 	$(BIN)/python scripts/agents_page.py
 	$(BIN)/python scripts/run_page.py
-	$(BIN)/python scripts/studies_page.py
 	$(BIN)/python benchmarks/idm_table.py --table --docs full > /dev/null
 	$(BIN)/python benchmarks/idm_table.py --table --docs variants --store results/idm-variants.jsonl > /dev/null
 	$(BIN)/python benchmarks/idm_table.py --table --docs dropout --store results/idm-dropout.jsonl > /dev/null

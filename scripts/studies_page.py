@@ -1,6 +1,6 @@
 """Redraw the GPU-hours of docs/studies.md: what `ssorl study run --dry-run` estimates with nothing done before.
 
-python scripts/studies_page.py
+python scripts/studies_page.py     # not part of `make figures`: it takes a minute, and the results do not change it
 """
 
 import re
