@@ -11,7 +11,7 @@ import pytest
 
 from ssorl.agents import make
 from ssorl.errors import SsorlError
-from ssorl.study.cost import DEVICES, cost, work
+from ssorl.study.cost import DEVICES, cost, rate, work
 from ssorl.study.grid import DEFAULTS, FIGURES, Cell, Grid, Study, resolve
 from ssorl.study.own import find
 from ssorl.study.paper import STUDIES
@@ -207,8 +207,13 @@ def test_work_is_counted_in_the_program():
     # the actor there and back and one critic there and, for its input alone, back: (6 + 4) / 2. In all 23 W a row.
     assert one == pytest.approx(23 * 0.275e6 * 1024, rel=0.1)
     # The rates that estimates are made from fit the agents as they are now.
-    assert DEVICES["gpu"].flops["td3bc"] == pytest.approx(26_333 * work("td3bc", ()), rel=0.1)
-    assert DEVICES["gpu"].flops["cql"] == pytest.approx(871 * work("cql", ()), rel=0.1)
+    gpu = DEVICES["gpu"]
+    assert rate(gpu, "td3bc", work("td3bc", ())) == pytest.approx(26_479, rel=0.1)
+    assert rate(gpu, "cql", work("cql", ())) == pytest.approx(885, rel=0.1)
+    lite = {name: tuple(sorted(SCALES["lite"].agents[name].items())) for name in ("cql", "dt")}
+    assert rate(gpu, "cql", work("cql", lite["cql"])) == pytest.approx(10_288, rel=0.1)
+    assert rate(gpu, "dt", work("dt", lite["dt"])) == pytest.approx(7_413, rel=0.1)
+    assert rate(gpu, "iql", 1.0) == gpu.updates  # whatever is small and not known
 
 
 def test_an_estimate_adds_up(tmp_path):
@@ -217,7 +222,7 @@ def test_an_estimate_adds_up(tmp_path):
     found = cost(study, "paper", tmp_path, cells, list(STUDIES.values()))
     assert (found.cells, found.done, found.models) == (260, 0, 4 * QUALITIES * SEEDS)
     assert found.shared == 260 and found.shapes == 4 and found.updates == 260 * 200_000  # the claims need them too
-    train, fit = 260 * 200_000 / 26_333, 120 * 100_000 / 10_000
+    train, fit = 260 * 200_000 / 26_479, 120 * 100_000 / 15_100
     play, start = 260 * 2 * 30 * 1000 / 60_000, 4 * 20
     assert found.seconds["gpu"] == pytest.approx(train + fit + play + start, rel=0.1)
     assert found.seconds["cpu"] > 100 * found.seconds["gpu"]

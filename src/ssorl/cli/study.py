@@ -202,7 +202,7 @@ class Run:
         for kind, device in DEVICES.items():
             mark = "  <- a device of this kind is here" if kind == here else ""
             print(f"about {duration(found.seconds[kind])} on {device.words}{mark}")
-        print(f"       {found.seconds['gpu'] / 3600:,.1f} GPU-hours; rough, from rates measured at the published sizes")
+        print(f"       {found.seconds['gpu'] / 3600:,.1f} GPU-hours; rough, from rates measured at two sizes")
         return None
 
     def _progress(self, cells: list):

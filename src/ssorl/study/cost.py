@@ -1,6 +1,6 @@
 """What a study will take, before it starts: cells, updates, time on this machine and on one large GPU.
 
-Rough: the rates were measured at the published sizes, of which smaller networks reach only a part on a GPU.
+Rough: rates were measured at the published sizes and, on a GPU, at a smaller one, between which they are interpolated.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ssorl.study.cells import finished
 from ssorl.study.grid import Cell, Pairs, Study
@@ -25,7 +27,7 @@ class Device:
     """What was measured on a kind of machine. Flops are of multiplications and additions that an update asks for."""
 
     words: str
-    flops: dict[str, float]  # reached, by agent, and by `idm`; docs/agents.md, docs/engine.md
+    flops: dict[str, dict[float, float]]  # of an update -> reached a second; by agent, and by `idm`
     updates: float  # a second at most, whatever their size
     plays: float  # environment steps a second, acting included
     starts: float  # seconds until a new shape is compiled
@@ -34,8 +36,15 @@ class Device:
 DEVICES: dict[str, Device] = {
     "gpu": Device(
         "one H200",
-        # 26,479 updates/s of 8.35 GFLOP in thirty runs; 885 of 274 in five; 300 of 1,006 in one; 10,000 of 13.6
-        {"td3bc": 2.21e14, "cql": 2.42e14, "dt": 3.02e14, "dt-joint": 3.02e14, "idm": 1.36e14},
+        # As published (docs/agents.md): 26,479 updates/s in thirty runs, 885 in five, 300 in one; 15,100 of thirty models
+        # (docs/idm.md). Smaller: 143,117 at batch 256 in 45 runs; `lite`'s in 27 runs, 10,288 of CQL and 7,413 of DT.
+        {
+            "td3bc": {4.2e8: 6.0e13, 8.35e9: 2.21e14},
+            "cql": {1.24e10: 1.28e14, 2.74e11: 2.42e14},
+            "dt": {1.20e10: 8.9e13, 1.006e12: 3.02e14},
+            "dt-joint": {1.50e10: 8.9e13, 1.188e12: 3.02e14},
+            "idm": {1.36e10: 2.05e14},
+        },
         updates=143_000,  # TD3+BC at batch 256 in 45 runs
         plays=60_000,
         starts=20,
@@ -43,7 +52,13 @@ DEVICES: dict[str, Device] = {
     "cpu": Device(
         "two CPU cores",
         # The presets `quick`: 380 updates/s of 0.42 GFLOP; 167 of 0.69; 42 of 0.90
-        {"td3bc": 1.6e11, "cql": 1.15e11, "dt": 3.8e10, "dt-joint": 3.8e10, "idm": 1.5e11},
+        {
+            "td3bc": {4.2e8: 1.6e11},
+            "cql": {6.9e8: 1.15e11},
+            "dt": {9.0e8: 3.8e10},
+            "dt-joint": {9.0e8: 3.8e10},
+            "idm": {1.36e10: 1.5e11},
+        },
         updates=2_000,
         plays=10_000,
         starts=15,
@@ -82,16 +97,21 @@ def cost(study: Study, scale: str, store: Path, cells: Sequence[Cell], others: S
 def seconds(cells: Sequence[Cell], models: Sequence[Cell], device: Device) -> float:
     """How long some cells and models take together on a device."""
     total = device.starts * len(programs(cells))
-    typical = sorted(device.flops.values())[len(device.flops) // 2]
     for cell in cells:
         if cell.agent is not None:
-            rate = device.flops.get(cell.agent, typical) / work(cell.agent, cell.settings)
-            total += updates(cell) / min(rate, device.updates)
+            total += updates(cell) / rate(device, cell.agent, work(cell.agent, cell.settings))
             total += 2 * cell.episodes * HORIZON / device.plays  # the last and the averaged weights
     for cell in models:
         n, each = fits(cell)
-        total += n / min(device.flops["idm"] / each, device.updates)
+        total += n / rate(device, "idm", each)
     return total
+
+
+def rate(device: Device, what: str, each: float) -> float:
+    """Updates a second, of `each` operations; an agent that was not measured counts as CQL."""
+    found = device.flops.get(what, device.flops["cql"])
+    reached = np.interp(np.log(each), np.log(list(found)), list(found.values()))
+    return min(float(reached) / each, device.updates)
 
 
 def programs(cells: Sequence[Cell]) -> set[tuple]:
