@@ -21,7 +21,6 @@ from ssorl.nn import Adam, Params, adam, init_adam
 TARGETS = {"hopper": 3600.0, "walker2d": 5000.0, "halfcheetah": 6000.0}  # the return the paper asks for
 SCALE = 0.001  # of the returns-to-go there, which makes those numbers 3.6 to 6
 LOG_STD = (-5.0, 2.0)  # range of the policy's log standard deviation, before the squashing
-EDGE = 1e-6  # how close to -1 and 1 an action may be: at 1 the unsquashed action is infinite
 STATES = slice(1, None, 3)  # the state tokens in the sequence return-to-go, state, action, return-to-go, ...
 
 
@@ -47,6 +46,7 @@ class DT:
     temperature: float = 0.1  # at first
     temperature_lr: float = 1e-4  # of its logarithm, Adam
     scale: float | None = None  # of the returns-to-go; None: 0.001, or what `fitted_to` finds
+    edge: float = 1e-6  # how close to -1 and 1 an action may be: at 1 the unsquashed action is infinite
     target: float | None = None  # return to ask for when acting, unscaled; None: what `fitted_to` finds
     batch: int = 256  # sequences an update
     updates: int = 200_000  # in a whole training
@@ -128,7 +128,7 @@ class DT:
         """Of the state tokens alone: no other is read."""
         k_drop, k_sample = jax.random.split(key)
         out = self.read(params, batch, STATES, k_drop)
-        return policy_loss(params, out, batch, temperature, k_sample)
+        return policy_loss(params, out, batch, temperature, k_sample, self.edge)
 
     def read(self, params: Params, steps: Window | Memory, ask: slice, key: jax.Array | None = None) -> jax.Array:
         """What the transformer makes of the steps at the tokens `ask`, [..., tokens, width]; dropout with a key."""
@@ -197,11 +197,11 @@ def optimiser(config: DT) -> optax.GradientTransformation:
 
 
 def policy_loss(
-    params: Params, out: jax.Array, batch: Window, temperature: jax.Array, key: jax.Array
+    params: Params, out: jax.Array, batch: Window, temperature: jax.Array, key: jax.Array, edge: float
 ) -> tuple[jax.Array, Metrics]:
     """Nll less temperature times entropy, both means over the labelled steps; out[B, K, width] is of state tokens."""
     mean, log_std = normal(params, out)
-    act = jnp.arctanh(jnp.clip(batch.act, -1 + EDGE, 1 - EDGE))
+    act = jnp.arctanh(jnp.clip(batch.act, -1 + edge, 1 - edge))
     nll = average(-log_prob(mean, log_std, act), batch.labelled)
     sample = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
     entropy = average(-log_prob(mean, log_std, sample), batch.labelled)

@@ -44,7 +44,7 @@ class DTJoint(DT):
         k_drop, k_sample = jax.random.split(key)
         out = self.read(params, batch, slice(None), k_drop)
         out = out.reshape(*batch.rew.shape, 3, self.width)
-        loss, metrics = policy_loss(params, out[..., 1, :], batch, temperature, k_sample)
+        loss, metrics = policy_loss(params, out[..., 1, :], batch, temperature, k_sample, self.edge)
         next_obs, rew = (linear(params[name], out[..., 2, :]) for name in ("next_obs", "rew"))
         obs_loss = average(jnp.square(next_obs - batch.next_obs).sum(-1), batch.mask)
         rew_loss = average(jnp.square(rew[..., 0] - batch.rew), batch.mask)
