@@ -3,8 +3,8 @@
     python benchmarks/dt_edge.py walker2d --seeds 0 1    # lines to results/dt-edge.jsonl
     python benchmarks/dt_edge.py --table
 
-DT takes an action apart by atanh, which is 3.8 at 0.999 and 7.3 at 0.999999. A behaviour policy is seldom that close to a
-limit; proxies are cut at it and so lie on it. Default-size medium-expert sets, the presets `quick`, a tenth of all
+DT takes an action apart by atanh, which is 3.8 at 0.999 and 7.3 at 0.999999. A behaviour policy is seldom that close to
+a limit; proxies are cut at it and so lie on it. Default-size medium-expert sets, the presets `quick`, a tenth of all
 trajectories labelled (q = 100), last and averaged weights, 20 episodes.
 """
 
@@ -57,7 +57,7 @@ def one(env: str, labels: str, seed: int):
 
 
 def table() -> str:
-    lines = ["| dataset | labels | steps on a limit | edge | last weights | averaged weights |", "|---|---|---|---|---|---|"]
+    lines = ["| dataset | labels | steps on a limit | edge | last weights | averaged weights |", "|---" * 6 + "|"]
     cells = [json.loads(line) for line in STORE.read_text().splitlines()]
     for env, labels, edge in sorted({(c["env"], c["labels"], c["edge"]) for c in cells}):
         mine = [c for c in cells if (c["env"], c["labels"], c["edge"]) == (env, labels, edge)]
