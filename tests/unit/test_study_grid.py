@@ -46,6 +46,7 @@ COUNTS = {
     "maze2d": 4 * 1 * MAIN * SEEDS,  # 260
 }
 BEYOND = {"idm-robust": 2 * (MAIN + QUALITIES) * SEEDS}  # 190
+BEYOND |= {"idm-robust-agents": 2 * BEYOND["idm-robust"]}
 
 
 @pytest.mark.parametrize("name", COUNTS | BEYOND)

@@ -56,6 +56,7 @@ def test_every_study_has_a_page(tmp_path):
         ("labelled-returns", ["table"], [1]),
         ("maze2d", ["by-quality"], [4]),
         ("idm-robust", ["by-quality", "mse", "error"], [2, 2, 1]),
+        ("idm-robust-agents", ["by-quality", "error"], [4, 2]),
     ],
 )
 def test_the_panels_of_the_paper_are_there(tmp_path, name, keys, panels):

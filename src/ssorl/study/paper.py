@@ -230,18 +230,28 @@ _ALL = [
 ]
 
 # Beyond the paper: what more accurate labels are worth.
+def better_labels(*agents: str) -> tuple[Grid, ...]:
+    """The main experiment, and beside it SS with robust labels."""
+    return (*main(HOPPER_ME, WALKER_ME, agents=agents), *ss(HOPPER_ME, WALKER_ME, agents=agents, idm=("robust",)))
+
+
 _ALL += [
     Study(
         "idm-robust",
         "SS with the labels of the paper and with robust ones",
-        (
-            *main(HOPPER_ME, WALKER_ME, agents=("td3bc",)),
-            *ss(HOPPER_ME, WALKER_ME, agents=("td3bc",), idm=("robust",)),
-        ),
+        better_labels("td3bc"),
         also=("mse-by-quality", "score-by-error"),
         by="idm",
         panels=("dataset",),
-    )
+    ),
+    Study(
+        "idm-robust-agents",
+        "The same for CQL and DT",
+        better_labels("cql", "dt"),
+        also=("score-by-error",),
+        by="idm",
+        panels=("dataset", "agent"),
+    ),
 ]
 
 STUDIES: dict[str, Study] = {study.name: study for study in _ALL}
