@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 
 import jax
@@ -47,7 +48,8 @@ def labelled(env: str, labels: str, seed: int):
 def distance(agent, params, scaler, eps) -> dict[str, float]:
     """Mean squared distance from the true actions of the better half, early in a trajectory and later on."""
     steps = np.flatnonzero((eps.returns > np.median(eps.returns))[eps.episode_of_step]).astype(np.int32)
-    table, pool = make_table([Dataset(eps, scaler)]), make_pool(eps, steps, len(steps))
+    table = make_table([Dataset(eps, scaler)])
+    pool = jax.tree.map(jnp.asarray, make_pool(eps, steps, len(steps)))
 
     @jax.jit
     def some(key):
@@ -55,9 +57,8 @@ def distance(agent, params, scaler, eps) -> dict[str, float]:
         mean, _ = normal(params, agent.read(params, batch, STATES))
         return jnp.square(jnp.tanh(mean) - batch.act).mean(-1), batch.time, batch.mask
 
-    off, time, mask = (
-        np.concatenate(x) for x in zip(*map(some, jax.random.split(jax.random.key(0), 100)), strict=True)
-    )
+    batches = [some(key) for key in jax.random.split(jax.random.key(0), 100)]
+    off, time, mask = (np.concatenate(x) for x in zip(*batches, strict=True))
     return {"off_early": float(off[mask & (time < 100)].mean()), "off_later": float(off[mask & (time >= 100)].mean())}
 
 
@@ -70,12 +71,10 @@ def one(env: str, labels: str, seed: int):
         began, played = time.perf_counter(), []
 
         def play(look, agent=agent, played=played):
-            trees = (jax.device_get(look.average), jax.device_get(jax.vmap(agent.policy)(look.state)))
             if look.at > agent.updates // 2:
-                some = [
-                    Player(agent, jax.tree.map(lambda x: x[0], tree), look.scalers[0], eps.meta.low, eps.meta.high)
-                    for tree in trees
-                ]
+                trees = (look.average, jax.vmap(agent.policy)(look.state))
+                first = [jax.device_get(jax.tree.map(itemgetter(0), tree)) for tree in trees]
+                some = [Player(agent, tree, look.scalers[0], eps.meta.low, eps.meta.high) for tree in first]
                 played.append(evaluate(some, env, EPISODES).normalised.mean(1))
 
         done = train_many(agent, [Run(eps, seed)], every=500, callback=play)[0]
