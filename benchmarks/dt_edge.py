@@ -24,7 +24,7 @@ import numpy as np
 import ssorl
 from ssorl import about
 from ssorl.agents import make
-from ssorl.agents.dt import STATES, normal
+from ssorl.agents.dt import STATES, linear
 from ssorl.evaluate import Player, evaluate
 from ssorl.plan import suited
 from ssorl.tables import Dataset, make_pool, make_table
@@ -54,7 +54,7 @@ def distance(agent, params, scaler, eps) -> dict[str, float]:
     @jax.jit
     def some(key):
         batch = agent.view.draw(table, pool, key)
-        mean, _ = normal(params, agent.read(params, batch, STATES))
+        mean = linear(params["mean"], agent.read(params, batch, STATES))
         return jnp.square(jnp.tanh(mean) - batch.act).mean(-1), batch.time, batch.mask
 
     batches = [some(key) for key in jax.random.split(jax.random.key(0), 100)]
