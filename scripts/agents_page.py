@@ -1,5 +1,5 @@
 """Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells.jsonl, agent-speed.jsonl, gaits.jsonl,
-*-d3rlpy.json(l).
+dt-edge.jsonl, *-d3rlpy.json(l).
 
 python scripts/agents_page.py
 """
@@ -7,6 +7,7 @@ python scripts/agents_page.py
 import json
 import re
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +198,20 @@ def less_table() -> str:
     return table(titles, rows)
 
 
+def edge_table() -> str:
+    """What DT makes of labels by how near to the limits it takes them."""
+    cells, rows = lines("dt-edge.jsonl"), []
+    for labels in dict.fromkeys(c["labels"] for c in cells):
+        for edge in sorted({c["edge"] for c in cells}):
+            mine = sorted((c for c in cells if (c["labels"], c["edge"]) == (labels, edge)), key=itemgetter("seed"))
+            on_it = f"{100 * np.mean([c['steps_on_a_limit'] for c in mine]):.1f} %"
+            off = [" ".join(f"{c[kind]:.3f}" for c in mine) for kind in ("off_early", "off_later")]
+            scores = [" ".join(f"{c[kind]:.0f}" for c in mine) for kind in ("last", "average")]
+            rows.append([labels, on_it, f"{edge:g}", *off, *scores])
+    titles = ["labels", "steps with an action on a limit", "`edge`", "off in the first 100 steps", "off later"]
+    return table([*titles, "score, last weights", "averaged"], rows)
+
+
 def peer_table() -> str:
     told = json.loads((ROOT / "results" / "against-d3rlpy.json").read_text())
     lines = ["| agent | networks | updates/s | d3rlpy's | ratio | aim |", "| --- | --- | --- | --- | --- | --- |"]
@@ -219,6 +234,7 @@ def main() -> None:
         ("gaits", gait_table()),
         ("medium", medium_table()),
         ("less", less_table()),
+        ("edge", edge_table()),
     ):
         pattern = rf"(<!-- generated: {mark} -->\n).*?(\n?<!-- end -->)"
         assert re.search(pattern, text, re.S), mark
