@@ -139,7 +139,8 @@ SAID: dict[tuple[str, int], str] = {
     ): """Where it fails: DT and CQL on walker2d from q = 70 up, and DT on hopper at q = 10 by a few points. Up
 there the labelled tenth alone reaches the oracle, so proxies can only add error; and DT on hopper at q = 10 would have
 to leave the medium gait, the only one that its true actions show. With the paper's labels "at every q" does not hold
-on our data. With robust ones TD3+BC is not below the baseline at any of the three qualities run with the paper's training.""",
+on our data. With robust ones TD3+BC is nowhere below the baseline at the three qualities run with the paper's
+training.""",
     ("lite", 2): """On hopper SS-DT reaches the oracle. On walker2d, where the labels' squared error is nearly three
 times hopper's, it ends below. CQL's interval is as wide as its oracle is unsteady.""",
     ("lite", 5): """The distances are smaller than the paper's: DT-Joint is below SS-DT at q = 70 and above, and level
