@@ -229,6 +229,7 @@ _ALL = [
     ),
 ]
 
+
 # Beyond the paper: what more accurate labels are worth.
 def better_labels(*agents: str) -> tuple[Grid, ...]:
     """The main experiment, and beside it SS with robust labels."""
