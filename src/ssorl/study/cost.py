@@ -135,15 +135,20 @@ class Fits(NamedTuple):
 
 def fits(cell: Cell) -> Fits:
     """What its inverse dynamics model takes."""
+    return _fits(cell.idm or (), cell.rounds)
+
+
+@cache
+def _fits(settings: Pairs, rounds: int) -> Fits:
     import jax
 
     from ssorl.idm.model import IdmConfig, init
 
-    config = IdmConfig(**dict(cell.idm or ()))
+    config = IdmConfig(**dict(settings))
     weights = jax.eval_shape(lambda: init(config, N_OBS, N_ACT, jax.random.key(0)))
     size = sum(prod(x.shape) for x in jax.tree.leaves(weights))
     # Forwards two operations a weight and row, backwards twice that.
-    return Fits(config.steps * config.members * (cell.rounds + 1), 6.0 * size * config.batch)
+    return Fits(config.steps * config.members * (rounds + 1), 6.0 * size * config.batch)
 
 
 @cache
