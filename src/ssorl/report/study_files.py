@@ -43,10 +43,9 @@ def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> li
             continue
         n = min(ACROSS, len(charts))
         rows = -(-len(charts) // n)
-        sheet, axes = plt.subplots(
-            rows, n, figsize=(SIZE[0] * n, SIZE[1] * rows + 0.6), layout="constrained", squeeze=False
-        )
-        alike = len(charts) > 1 and len({tuple(chart.legend) for chart in charts}) == 1
+        alike = len({tuple(chart.legend) for chart in charts}) == 1
+        tall = SIZE[1] * rows + 0.6 + 0.14 * len(charts[0].legend) * (len(charts) == 1)  # a name a line under one panel
+        sheet, axes = plt.subplots(rows, n, figsize=(SIZE[0] * n, tall), layout="constrained", squeeze=False)
         for axis, chart in zip(axes.flat, charts, strict=False):
             _draw(axis, chart)
             if len(chart.legend) > 1 and not alike:
