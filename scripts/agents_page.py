@@ -1,5 +1,6 @@
 """Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells.jsonl, agent-speed.jsonl, gaits.jsonl,
-dt-edge.jsonl, *-d3rlpy.json(l).
+dt-edge.jsonl, dt-edge-run/, demo/,
+*-d3rlpy.json(l).
 
 python scripts/agents_page.py
 """
@@ -212,6 +213,16 @@ def edge_table() -> str:
     return table([*titles, "score, last weights", "averaged"], rows)
 
 
+def edge_run_table() -> str:
+    """The same in whole runs of the pipeline on hopper: baseline, SS and oracle, seed by seed."""
+    rows = []
+    for edge, folder in ((1e-6, "demo"), (0.01, "dt-edge-run")):
+        told = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / folder).glob("dt-*.json"))]
+        scores = {v: [np.mean(x) for run in told for x in run["scores"][v]["returns"]] for v in told[0]["scores"]}
+        rows.append([f"{edge:g}", *(f"{np.mean(x):.0f} ({' '.join(f'{y:.0f}' for y in x)})" for x in scores.values())])
+    return table(["`edge`", "baseline", "SS", "oracle"], rows)
+
+
 def peer_table() -> str:
     told = json.loads((ROOT / "results" / "against-d3rlpy.json").read_text())
     lines = ["| agent | networks | updates/s | d3rlpy's | ratio | aim |", "| --- | --- | --- | --- | --- | --- |"]
@@ -235,6 +246,7 @@ def main() -> None:
         ("medium", medium_table()),
         ("less", less_table()),
         ("edge", edge_table()),
+        ("edge-run", edge_run_table()),
     ):
         pattern = rf"(<!-- generated: {mark} -->\n).*?(\n?<!-- end -->)"
         assert re.search(pattern, text, re.S), mark

@@ -163,8 +163,8 @@ nothing; at the paper's settings it earns 78 ([the agents](agents.md)). CQL's or
 three had lost its gait at the end. DT is steady and its oracles are where the published ones are, so it shows most:
 with the paper's labels the unlabelled data does not help it where the labelled trajectories are good, and on walker2d
 costs some points even at q = 100. A tenth of our trajectories, drawn from all, suffices there to reach the oracle, so
-that nothing is to be gained, and the proxies do harm. A part of that harm has been found since and is mended
-([labels at the limits](agents.md#labels-at-the-limits)); these results are of before.""",
+that nothing is to be gained, and the proxies do harm: most of all in the first steps of an episode
+([labels at the limits](agents.md#labels-at-the-limits)).""",
     ("idm-robust", "paper"): labels_and_returns,
     ("idm-robust", "lite"): labels_and_returns,
     ("claims", "lite"): """A claim holds when all its checks do. Three seeds leave wide intervals, so most checks are

@@ -18,7 +18,7 @@ from ssorl.nn import Adam
 N_OBS, N_ACT, B, K = 3, 2, 3, 3
 LAYERS, HEADS, WIDTH, MAX_TIME = 2, 2, 4, 5
 LR, DECAY, DONE, WARMUP, KEY = 0.02, 0.1, 10, 40, 5
-EDGE = float(np.float32(1) - np.float32(0.01))
+EDGE = float(np.float32(1) - np.float32(1e-6))
 SETTINGS = {
     "layers": LAYERS,
     "heads": HEADS,

@@ -46,7 +46,7 @@ class DT:
     temperature: float = 0.1  # at first
     temperature_lr: float = 1e-4  # of its logarithm, Adam
     scale: float | None = None  # of the returns-to-go; None: 0.001, or what `fitted_to` finds
-    edge: float = 0.01  # how close to -1 and 1 an action may be: at 1, where many proxies are, atanh is infinite
+    edge: float = 1e-6  # how close to -1 and 1 an action may be: at 1 the unsquashed action is infinite
     target: float | None = None  # return to ask for when acting, unscaled; None: what `fitted_to` finds
     batch: int = 256  # sequences an update
     updates: int = 200_000  # in a whole training
