@@ -47,6 +47,9 @@ def test_cells_are_packed_once_and_drawn(results, tmp_path):
 
     results.draw()
     page = results.PAGE.read_text()
+    assert (
+        "## In short" in page and "scale lite: 12 undecided. Of the checks whose cells are there 0 hold, 0 fail" in page
+    )
     assert f"{len(lines) + 1} results so far: {len(lines) + 1} on a machine at `abc1234`" in page
     for name, part in (("example-density", ""), ("maze2d", " --only dataset=maze2d-open-dense")):
         assert f"`{name}`, scale paper" in page and f"ssorl study run {name} --scale paper{part}\n" in page
@@ -93,6 +96,13 @@ def test_checks_that_wait_for_cells_are_left_out(results):
         f"## one\n\n{head}| a | cells are missing | 3 |\n| b | – | 0 |\n\n## two\n\n{head}| c | cells are missing | 3 |"
     )
     assert results.decided(told) == f"## one\n\n{head}| b | – | 0 |\n"
+
+
+def test_a_claim_has_its_paragraph_under_its_table(results, monkeypatch):
+    monkeypatch.setattr(results, "SAID", {("lite", 2): "Two\nlines."})
+    tables = "#### The ledger\n\n| 2 |\n\n#### 1. one\n\n| a |\n\n#### 2. two\n\n| b |"
+    assert results.explained(tables, "paper") == tables
+    assert results.explained(tables, "lite") == tables + "\n\nTwo lines.\n"
 
 
 def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):
