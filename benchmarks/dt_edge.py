@@ -1,7 +1,6 @@
 """How close to the limits DT lets an action be, when it learns from true actions and from proxies, on a CPU.
 
-    python benchmarks/dt_edge.py walker2d --seeds 0 1    # lines to results/dt-edge.jsonl
-    python benchmarks/dt_edge.py --table
+    python benchmarks/dt_edge.py walker2d --seeds 0 1    # lines to results/dt-edge.jsonl; scripts/agents_page.py draws
 
 DT takes an action apart by atanh, which is 3.8 at 0.999 and 7.3 at 0.999999. A behaviour policy is seldom that close to
 a limit; proxies are cut at it and so lie on it. Default-size medium-expert sets, the presets `quick`, a tenth of all
@@ -24,7 +23,8 @@ import numpy as np
 import ssorl
 from ssorl import about
 from ssorl.agents import make
-from ssorl.agents.dt import STATES, linear
+from ssorl.agents.dt import STATES
+from ssorl.agents.gpt import linear
 from ssorl.evaluate import Player, evaluate
 from ssorl.plan import suited
 from ssorl.tables import Dataset, make_pool, make_table
@@ -85,47 +85,18 @@ def one(env: str, labels: str, seed: int):
         yield told | {"seconds": round(time.perf_counter() - began), "settings": asdict(agent), **about.everything()}
 
 
-def table() -> str:
-    titles = [
-        "dataset",
-        "labels",
-        "steps on a limit",
-        "edge",
-        "last weights",
-        "averaged",
-        "off, first 100 steps",
-        "later",
-    ]
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    cells = [json.loads(line) for line in STORE.read_text().splitlines()]
-    for env, labels, edge in sorted({(c["env"], c["labels"], c["edge"]) for c in cells}):
-        mine = [c for c in cells if (c["env"], c["labels"], c["edge"]) == (env, labels, edge)]
-        mine.sort(key=lambda c: c["seed"])
-        scores = (
-            f"{np.mean([c[kind] for c in mine]):.0f} ({' '.join(f'{c[kind]:.0f}' for c in mine)})"
-            for kind in ("last", "average")
-        )
-        share = f"{100 * np.mean([c['steps_on_a_limit'] for c in mine]):.1f} %"
-        off = (f"{np.mean([c[kind] for c in mine]):.3f}" for kind in ("off_early", "off_later"))
-        lines.append(f"| {env}-medium-expert | {labels} | {share} | {edge:g} | {' | '.join((*scores, *off))} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("env", nargs="?")
+    p.add_argument("env")
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
     p.add_argument("--labels", nargs="+", default=LABELS)
-    p.add_argument("--table", action="store_true")
     args = p.parse_args()
-    for seed in args.seeds if args.env else ():
+    for seed in args.seeds:
         for labels in args.labels:
             for cell in one(args.env, labels, seed):
                 print({k: v for k, v in cell.items() if k not in ("settings", "versions", "hardware")}, flush=True)
                 with STORE.open("a") as file:
                     file.write(json.dumps(cell) + "\n")
-    if args.table:
-        print(table())
 
 
 if __name__ == "__main__":

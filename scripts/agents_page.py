@@ -1,6 +1,5 @@
 """Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells.jsonl, agent-speed.jsonl, gaits.jsonl,
-dt-edge.jsonl, dt-edge-run/, demo/,
-*-d3rlpy.json(l).
+dt-edge.jsonl, dt-edge-run/, demo/, *-d3rlpy.json(l).
 
 python scripts/agents_page.py
 """

@@ -37,7 +37,8 @@ DEVICES: dict[str, Device] = {
     "gpu": Device(
         "one H200",
         # As published (docs/agents.md, docs/idm.md): 26,479 updates/s in thirty runs, 885 in five, 300 in one; 15,100
-        # of thirty models. Smaller: 143,117 at batch 256 in 45 runs; at `lite` in 27, 10,288 of CQL and 7,413 of DT.
+        # of thirty models. Smaller: 143,117 at batch 256 in 45 runs; at `lite` in 27,
+        # 10,288 of CQL and 7,413 of DT, each timed once and not kept.
         {
             "td3bc": {4.2e8: 6.0e13, 8.35e9: 2.21e14},
             "cql": {1.24e10: 1.28e14, 2.74e11: 2.42e14},
