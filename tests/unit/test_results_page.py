@@ -90,6 +90,21 @@ def test_one_whole_quality_is_told_without_a_curve(results, tmp_path):
     assert not list(results.FIGURES.iterdir())
 
 
+def test_a_dataset_that_is_nearly_whole_is_told_beside_the_whole_one(results, tmp_path):
+    study = STUDIES["maze2d"]
+    for point in study.points("paper"):
+        done = {"maze2d-open-dense": True, "maze2d-umaze-dense": point.at["quality"] in (10, 30)}
+        if done.get(point.at["dataset"], point.at["quality"] == 50):  # and of the others a single quality
+            cells.write(tmp_path, point.cell, {k: v for k, v in result(point).items() if k != "schema"}, ABOUT)
+    two = [{"dataset": ["maze2d-open-dense"]}, {"dataset": ["maze2d-umaze-dense"], "quality": [10, 30]}]
+    assert results.wholes(study, "paper", tmp_path) == two
+    results.FIGURES.mkdir(parents=True)
+    first, *both = results.section(study, "paper", tmp_path, set())
+    assert first.startswith("## ") and "`maze2d`, scale paper" in first
+    assert [text.split(": ")[0] for text in both] == ["maze2d-open-dense", "maze2d-umaze-dense"]
+    assert "quality=10 quality=30\n" in both[1]
+
+
 def test_checks_that_wait_for_cells_are_left_out(results):
     head = "| check | why open |\n| --- | --- |\n"
     told = (
