@@ -13,6 +13,10 @@ class DataError(SsorlError):
     """A file, a trajectory or a split that cannot be used as it is."""
 
 
+class ChangedError(DataError):
+    """Data that is no longer what earlier results were made from."""
+
+
 def nearest(word: object, known: Iterable[object], otherwise: str = "") -> str:
     """The end of a sentence about a name that does not exist: which was meant, or all there are."""
     import difflib

@@ -18,7 +18,7 @@ import pytest
 
 from ssorl import memory, pipeline
 from ssorl.data import save
-from ssorl.errors import SsorlError
+from ssorl.errors import ChangedError, SsorlError
 from ssorl.idm import IDMS, IdmConfig
 from ssorl.runs import run as run_alone
 from ssorl.study import cells as store_of
@@ -445,6 +445,24 @@ def test_a_result_that_cannot_be_read_is_made_again(done, cells, tmp_path):
     (model / "model" / "idm.json").write_text("{")
     assert run(cells, store) == (5, {})
     assert told(store, cells[0]) == told(done, cells[0])
+
+
+def test_a_file_that_has_changed_is_refused(dataset, tmp_path, pointmass):
+    """Results of two versions of a dataset never stand side by side, whether cells are left to do or none is."""
+    path, store = tmp_path / "mine.npz", tmp_path / "store"
+    shutil.copy(dataset, path)
+    some = Study("s", "s", (Grid({"dataset": str(path), **BASE}, {"variant": ("baseline", "oracle")}),)).cells("smoke")
+    assert run(some[:1], store).done == 1
+    path.touch()
+    assert run(some[:1], store).done == 1  # a date is no change
+    save(pointmass[:41], path, force=True)
+    for cells in (some, some[:1]):
+        with pytest.raises(ChangedError, match=r"mine.npz: has changed since .* 40 trajectories .* now 41 .* --store"):
+            run(cells, store)
+    assert state(store, some) == (1, 0, 1)  # nobody is to blame
+    assert run(some, tmp_path / "other").done == 2
+    shutil.copy(dataset, path)
+    assert run(some, store).done == 2
 
 
 def test_data_without_a_place_to_play(dataset, tmp_path, pointmass):

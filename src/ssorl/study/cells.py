@@ -65,6 +65,16 @@ def write(store: Path, cell: Cell, told: dict[str, Any], about: dict[str, Any]) 
     (path / "error.txt").unlink(missing_ok=True)
 
 
+def data_of(store: Path, dataset: str) -> dict[str, Any] | None:
+    """What the results of a dataset were made from, by the first that tells; None: it has none yet."""
+    for path in (store / "cells").glob("*/cell.json"):
+        with suppress(OSError, SsorlError, KeyError, TypeError):
+            told = read_json(path)
+            if told["cell"]["dataset"] == dataset and told["data"]["digest"] and (path.parent / "result.json").exists():
+                return told["data"]
+    return None
+
+
 def write_error(store: Path, cell: Cell, text: str) -> None:
     """Keep why it failed, if that is possible: the reason may be a full disk."""
     with suppress(SsorlError, OSError):

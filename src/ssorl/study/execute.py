@@ -23,7 +23,7 @@ from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.sources import load
 from ssorl.data.split import Split
-from ssorl.errors import SsorlError
+from ssorl.errors import ChangedError, SsorlError
 from ssorl.evaluate import evaluate, horizon
 from ssorl.idm.fill import Filled
 from ssorl.keep import Watch
@@ -31,7 +31,7 @@ from ssorl.pipeline import Task
 from ssorl.plan import Plan, suited
 from ssorl.result import Scale, plain, scale_of
 from ssorl.runs import describe
-from ssorl.study.cells import begin_work, claim, finished, work, write
+from ssorl.study.cells import begin_work, claim, data_of, finished, work, write
 from ssorl.study.grid import Cell
 from ssorl.study.models import Kept, proxies
 from ssorl.train import Look, Run, Trained
@@ -55,6 +55,7 @@ def run_batch(cells: Sequence[Cell], store: Path | str, tell: Tell | None = None
             rest = [cell for cell in together if cell not in mine]
             if not (work(store, together).is_dir() and all(finished(store, cell) for cell in rest)):
                 together = mine
+        check_data(store, mine[0].dataset)
         KINDS[mine[0].kind](store, together, mine, watch)
 
 
@@ -92,11 +93,32 @@ class Data(NamedTuple):
     about: dict[str, Any]
 
 
-@lru_cache(maxsize=1)  # batches come dataset by dataset
 def dataset(name: str) -> Data:
     """The trajectories, with a digest of them for the record."""
+    path = Path(name)
+    return _dataset(name, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@lru_cache(maxsize=1)  # batches come dataset by dataset
+def _dataset(name: str, changed: int) -> Data:
     eps = load(name)
     return Data(eps, describe(eps))
+
+
+def check_data(store: Path, name: str) -> None:
+    """Refuse a file that has changed since results were made from it: old and new ones would stand side by side.
+
+    Simulated data is what its name says.
+    """
+    if name.startswith("sim/") or not (was := data_of(store, name)):
+        return
+    now = dataset(name).about
+    if was["digest"] != now["digest"]:
+        then, here = (f"{one['trajectories']:,} trajectories of {one['steps']:,} steps" for one in (was, now))
+        raise ChangedError(
+            f"{name}: has changed since the results in {store} were made from it (then {then}, now {here}); give "
+            "another --store, or the data as it was"
+        )
 
 
 # What earns what -------------------------------------------------------------------------------------------

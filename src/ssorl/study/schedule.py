@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ssorl.errors import SsorlError
+from ssorl.errors import ChangedError, SsorlError
 from ssorl.study.cells import begun, finished, wait_for_others, write_error
 from ssorl.study.grid import Cell
 
@@ -102,7 +102,7 @@ def run(
     goes on. Cells that another process has in hand are waited for. `tell` hears of progress, `say` of what went wrong.
     `stop` is to end batches that other threads wait for, when it makes no sense to go on: Ctrl-C, a full disk.
     """
-    from ssorl.study.execute import run_batch
+    from ssorl.study.execute import check_data, run_batch
 
     store = Path(store)
     try:
@@ -111,6 +111,9 @@ def run(
         raise SsorlError(f"{store}: cannot be written ({err.strerror}); choose another --store") from err
     job = _Job(list(dict.fromkeys(cells)), store, executor or run_batch, tell or (lambda what, n, note="": None), say)
     waiting = batches(job.cells, store, size)
+    for name in {cell.dataset for cell in job.cells} - {cell.dataset for batch in waiting for cell in batch}:
+        if Path(name).exists():  # nothing is left to do with it: has it changed since?
+            check_data(store, name)
     while waiting:
         if workers == 1:
             for batch in waiting:
@@ -166,6 +169,8 @@ class _Job:
     def _try(self, batch: Sequence[Cell]) -> Exception | None:
         try:
             self.executor(batch, self.store, self.tell)
+        except ChangedError:  # of all cells alike
+            raise
         except Exception as err:
             if shutil.disk_usage(self.store).free < FULL:
                 raise SsorlError(
