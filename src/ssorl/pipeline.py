@@ -19,6 +19,7 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split, apply, truth
+from ssorl.data.stats import Standardiser
 from ssorl.evaluate import evaluate
 from ssorl.idm.fill import Filled, fill
 from ssorl.idm.fit import Idm, fit_many
@@ -26,6 +27,7 @@ from ssorl.idm.label import Labeller, labeller
 from ssorl.idm.report import report_rounds
 from ssorl.idm.selftrain import Round, self_train_many
 from ssorl.keep import Keep, Log, Watch
+from ssorl.nn import Params
 from ssorl.plan import Cell, Job, Plan, draw
 from ssorl.player import Player
 from ssorl.train import Look, Run, Trained, train_many
@@ -207,15 +209,27 @@ def peek(plan: Plan, runs: list[Run], log: Log, look: Look) -> np.ndarray | None
     """Let policies in training play a little, for the learning curve. Nothing is chosen by it."""
     if not plan.env:
         return log(look)
-    params = jax.device_get(look.average if plan.policy == "average" else jax.vmap(plan.agent.policy)(look.state))
-    metas = [runs[i].eps.meta for i in look.runs]
-    players = [
-        Player(plan.agent, jax.tree.map(lambda x, i=place: x[i], params), scaler, meta.low, meta.high)
-        for place, (scaler, meta) in enumerate(zip(look.scalers, metas, strict=True))
-    ]
-    scores = evaluate(players, plan.env, PEEK, STARTS + 1).returns.mean(1)
+    some = [runs[i] for i in look.runs]
+    scores = glimpse(plan, players_at(plan, some, look.scalers, policies_at(plan, look)))
     log(look, score=scores)
     return scores
+
+
+def policies_at(plan: Plan, look: Look) -> Params:
+    """What acting needs of the agents at a look, on the host, with a leading axis of runs."""
+    return jax.device_get(look.average if plan.policy == "average" else jax.vmap(plan.agent.policy)(look.state))
+
+
+def players_at(plan: Plan, runs: Sequence[Run], scalers: Sequence[Standardiser], params: Params) -> list[Player]:
+    """Agents in training, ready to act."""
+    own = (jax.tree.map(lambda x, i=place: x[i], params) for place in range(len(runs)))
+    ranges = ((run.eps.meta.low, run.eps.meta.high) for run in runs)
+    return [Player(plan.agent, *one, *ends) for one, ends in zip(zip(own, scalers, strict=True), ranges, strict=True)]
+
+
+def glimpse(plan: Plan, players: Sequence[Player], progress: Callable[[int, str], None] | None = None) -> np.ndarray:
+    """What each earns in a few episodes, [P]."""
+    return evaluate(players, plan.env or "", PEEK, STARTS + 1, progress).returns.mean(1)
 
 
 def player(plan: Plan, eps: Episodes, trained: Trained) -> Player:

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -22,7 +23,7 @@ from ssorl.errors import ChangedError, SsorlError
 from ssorl.idm import IDMS, IdmConfig
 from ssorl.runs import run as run_alone
 from ssorl.study import cells as store_of
-from ssorl.study import execute, schedule
+from ssorl.study import execute, looks, schedule
 from ssorl.study.cells import claim, error, finished, folder, result, state
 from ssorl.study.execute import run_batch
 from ssorl.study.grid import Cell, Grid, Study, resolve
@@ -409,19 +410,19 @@ def test_a_failure_deep_inside_keeps_the_rest(dataset, cells, tmp_path):
 
 
 def test_a_policy_that_cannot_be_played_does_not_cost_the_others_their_training(cells, done, tmp_path, monkeypatch):
-    bad, real, looks = cells[1], execute.play, []
+    bad, real, seen = cells[1], execute.play, []
 
     def play(plan, runs, trained, watch):
         if bad in runs:
             raise SsorlError("its training has diverged")
         return real(plan, runs, trained, watch)
 
-    def peek(*args):
-        looks.append(args)
+    def glimpse(*args):
+        seen.append(args)
         raise SsorlError("an action that is not finite")
 
     monkeypatch.setattr(execute, "play", play)
-    monkeypatch.setattr(execute.pipeline, "peek", peek)
+    monkeypatch.setattr(pipeline, "glimpse", glimpse)
     fresh = []
 
     def tell(what: str, n: int, note: str = "") -> None:
@@ -433,7 +434,41 @@ def test_a_policy_that_cannot_be_played_does_not_cost_the_others_their_training(
     for cell in set(cells) - {bad}:
         here, there = (told(store, cell) for store in (tmp_path, done))
         assert here["returns"] == there["returns"] and "score" not in here["curve"]
-    assert looks
+    assert seen
+
+
+@pytest.mark.parametrize("limit", ["LARGEST", "LANES"])
+def test_policies_that_play_at_each_look_or_in_smaller_parts_earn_the_same(cells, done, tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(looks, limit, 0)
+    calls, real = [], pipeline.glimpse
+    monkeypatch.setattr(pipeline, "glimpse", lambda *args: calls.append(len(args[1])) or real(*args))
+    assert run(cells, tmp_path) == (5, {})
+    assert calls == [1] * 10  # five runs, one after another here, two looks each; else all ten at once
+    assert all(told(tmp_path, cell) == told(done, cell) for cell in cells)
+
+
+def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_path, monkeypatch):
+    """The policy of one run has diverged at its last look, and is well again when all play at the end."""
+    real, calls = pipeline.glimpse, []
+
+    def glimpse(plan, players, *args):
+        calls.append(len(players))
+        if any(np.isnan(x).any() for player in players for x in jax.tree.leaves(player.params)):
+            raise SsorlError("an action that is not finite")
+        return real(plan, players, *args)
+
+    def policies_at(plan, look):
+        params = jax.device_get(jax.vmap(plan.agent.policy)(look.state))
+        return jax.tree.map(lambda x: x * np.nan, params) if (look.at, look.runs) == (20, range(1, 2)) else params
+
+    monkeypatch.setattr(pipeline, "glimpse", glimpse)
+    monkeypatch.setattr(pipeline, "policies_at", policies_at)
+    assert run(cells, tmp_path) == (5, {})
+    assert calls == [10] + [1] * 10
+    curves = {cell: told(tmp_path, cell)["curve"]["score"] for cell in cells}
+    wrong = [cell for cell in cells if curves[cell] != told(done, cell)["curve"]["score"]]
+    assert len(wrong) == 1 and curves[wrong[0]][0] == told(done, wrong[0])["curve"]["score"][0]
+    assert curves[wrong[0]][1] is None
 
 
 def test_a_result_that_cannot_be_read_is_made_again(done, cells, tmp_path):

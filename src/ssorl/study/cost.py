@@ -97,11 +97,14 @@ def cost(study: Study, scale: str, store: Path, cells: Sequence[Cell], others: S
 
 def seconds(cells: Sequence[Cell], models: Sequence[Cell], device: Device) -> float:
     """How long some cells and models take together on a device."""
+    from ssorl.pipeline import PEEK
+
     total = device.starts * len(programs(cells))
     for cell in cells:
         if cell.agent is not None:
             total += updates(cell) / rate(device, cell.agent, work(cell.agent, cell.settings))
-            total += 2 * cell.episodes * HORIZON / device.plays  # the last and the averaged weights
+            episodes = 2 * cell.episodes + PEEK * cell.looks  # the last and the averaged weights, and the curve
+            total += episodes * HORIZON / device.plays
     for cell in models:
         n, each = fits(cell)
         total += n / rate(device, "idm", each)

@@ -33,8 +33,9 @@ from ssorl.result import Scale, plain, scale_of
 from ssorl.runs import describe
 from ssorl.study.cells import begin_work, claim, data_of, finished, work, write
 from ssorl.study.grid import Cell
+from ssorl.study.looks import Looks
 from ssorl.study.models import Kept, proxies
-from ssorl.train import Look, Run, Trained
+from ssorl.train import Run, Trained
 
 Tell = Callable[[str, int, str], None]  # hears of `n` more updates or steps of fitting, training, …
 POLICIES = ("last", "average")  # every cell keeps what both earn
@@ -129,6 +130,7 @@ def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) 
     data, clock = dataset(mine[0].dataset), Clock()
     plan = plan_of(mine[0], data.eps)
     keep = Kept(store, begin_work(store, together))
+    looks = Looks(work(store, together) / "looks")
     with clock("labels"):
         tasks = _tasks(together, data.eps)
         with_model = {cell: task for cell, task in tasks.items() if cell.idm is not None}
@@ -137,11 +139,13 @@ def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) 
         told = {cell: _labels(cell, tasks[cell], labels.get(cell), scale_of(plan, data.eps)) for cell in mine}
     del tasks, labels, with_model  # action tables of their own: of no more use, and large
     with clock("training"):
-        trained: dict[Any, Trained] = pipeline.train(plan, runs, keep, watch, glance)  # type: ignore[arg-type]
+        trained: dict[Any, Trained] = pipeline.train(plan, runs, keep, watch, looks)  # type: ignore[arg-type]
     with clock("evaluation"):
+        seen = dict(zip(runs, looks.play(plan, list(runs.values()), list(trained.values()), watch), strict=True))
         returns, errors = play_all(plan, {cell: runs[cell] for cell in mine}, trained, watch)
     for cell, some in returns.items():
-        found = earned(plan, scale_of(plan, data.eps), some, trained[cell])
+        curve = trained[cell].curve | ({} if np.isnan(seen[cell]).all() else {"score": seen[cell]})
+        found = earned(plan, scale_of(plan, data.eps), some, curve)
         write_cell(store, cell, {**found, **told[cell]}, data, clock, len(mine))
     if errors:
         raise errors[0]
@@ -195,14 +199,6 @@ def _run(cell: Cell, task: Task, filled: Filled | None) -> Run:
     return pipeline.learners(task, filled, cell.seed, cell.certain)[cell.variant or ""]
 
 
-def glance(plan: Plan, runs: list[Run], log: Any, look: Look) -> np.ndarray | None:
-    """Let policies in training play a little; one that has diverged takes this look from the others and no more."""
-    try:
-        return pipeline.peek(plan, runs, log, look)
-    except SsorlError:
-        return np.full(len(look.runs), np.nan)
-
-
 def play_all(
     plan: Plan, runs: dict[Cell, Run], trained: dict[Any, Trained], watch: Watch
 ) -> tuple[dict[Cell, dict], list[SsorlError]]:
@@ -232,18 +228,18 @@ def play(plan: Plan, runs: dict[Cell, Run], trained: dict[Any, Trained], watch: 
     return {cell: {policy: by[cell, policy] for policy in POLICIES} for cell in runs}
 
 
-def earned(plan: Plan, scale: Scale, returns: dict[str, np.ndarray], trained: Trained) -> dict[str, Any]:
+def earned(plan: Plan, scale: Scale, returns: dict[str, np.ndarray], curve: dict[str, np.ndarray]) -> dict[str, Any]:
     """Scores are normalised where there are references, else the returns themselves."""
     score = {policy: float(scale(some).mean()) for policy, some in returns.items()}
     own = returns[plan.policy]
-    curve = {name: scale(values) if name == "score" else values for name, values in trained.curve.items()}
+    told = {name: scale(values) if name == "score" else values for name, values in curve.items()}
     return {
         "returns": own,
         "normalised": scale(own) if scale.known else None,
         "score": score[plan.policy],
         "scores": score,
         "all_returns": returns,
-        "curve": {"at": plan.looks_at, **curve},
+        "curve": {"at": plan.looks_at, **told},
     }
 
 
