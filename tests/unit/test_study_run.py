@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -445,6 +446,19 @@ def test_policies_that_play_at_each_look_or_in_smaller_parts_earn_the_same(cells
     assert run(cells, tmp_path) == (5, {})
     assert calls == [1] * 10  # five runs, one after another here, two looks each; else all ten at once
     assert all(told(tmp_path, cell) == told(done, cell) for cell in cells)
+
+
+def test_the_looks_at_runs_in_one_program_are_each_ones_own(cells, done, tmp_path, monkeypatch):
+    """As on a GPU, where all runs are one group; in other bits, so that a return may differ by a little."""
+    calls, real = [], pipeline.glimpse
+    monkeypatch.setattr(pipeline, "train_many", partial(pipeline.train_many, together=True))
+    monkeypatch.setattr(pipeline, "glimpse", lambda *args: calls.append(len(args[1])) or real(*args))
+    assert run(cells, tmp_path) == (5, {})
+    assert calls == [10]
+    for cell in cells:
+        here, there = (np.array(told(store, cell)["curve"]["score"]) for store in (tmp_path, done))
+        np.testing.assert_allclose(here, there, rtol=1e-3, atol=1e-3)
+        assert here[0] != here[1]
 
 
 def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_path, monkeypatch):
