@@ -187,20 +187,19 @@ behaviour policies than D4RL's: a tenth of it is nearer to what all of it gives,
 
 def in_short(store: Path) -> str:
     """What the better labels are worth and how the claims stand, in a few lines."""
-    study, lines = STUDIES.get("idm-robust"), ["## In short"]
+    study, sides = STUDIES.get("idm-robust"), {"labelled tenth alone": {"variant": "baseline"}}
+    sides |= {f"SS, {NAMED[idm]} labels": {"variant": "ss", "idm": idm} for idm in IDMS}
+    sides["all actions known"] = {"variant": "oracle"}
+    rows = []
     for scale, only in [(name, one) for name in SCALES if study for one in wholes(study, name, store)]:
         found = gather(study, scale, store, only=only or None, policy="average")
-        sides = {"the labelled tenth alone": {"variant": "baseline"}}
-        sides |= {f"SS with {NAMED[idm]} labels": {"variant": "ss", "idm": idm} for idm in IDMS}
-        sides["all actions known"] = {"variant": "oracle"}
-        scores = (
-            f"{name} {interval(parts.estimate(stats.mean, parts.tasks(found, at)))}" for name, at in sides.items()
-        )
+        scores = [interval(parts.estimate(stats.mean, parts.tasks(found, at))) for at in sides.values()]
         where = " and ".join(values(found, "dataset"))
         qualities = ", ".join(f"{q:g}" for q in values(found, "quality"))
-        seeds = len(values(found, "seed"))
-        setting = f"TD3+BC, {TRAINING[scale]}, {where}, q = {qualities}, {seeds} seeds, averaged weights"
-        lines.append(f"- {setting}: {', '.join(scores)}.")
+        setting = f"{where}, q = {qualities}; {TRAINING[scale]}, {len(values(found, 'seed'))} seeds"
+        rows.append(f"| {' | '.join([setting, *scores])} |")
+    head = [f"| TD3+BC, averaged weights | {' | '.join(sides)} |", "|---|---|---|---|---|"]
+    lines = ["## In short", "", *(head + rows if rows else []), ""]
     for scale in SCALES:
         outcomes = Counter(verdict.outcome for verdict in ledger(store, scale))
         told = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.most_common())
@@ -209,7 +208,7 @@ def in_short(store: Path) -> str:
             f"{says(store, scale)}; by averaged weights, which swing less, {says(store, scale, 'average')} "
             f"(`ssorl study report claims --scale {scale} --policy average`)."
         )
-    return "\n".join([lines[0], "", *lines[1:]])
+    return "\n".join(lines)
 
 
 def says(store: Path, scale: str, policy: str | None = None) -> str:
