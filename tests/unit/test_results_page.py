@@ -8,6 +8,7 @@ import pytest
 from study_samples import result
 
 from ssorl.study import cells, stats
+from ssorl.study.found import Found
 from ssorl.study.paper import STUDIES
 
 ABOUT = {"hardware": {"device": "a machine"}, "commit": "abc1234", "versions": {}}
@@ -103,6 +104,23 @@ def test_a_dataset_that_is_nearly_whole_is_told_beside_the_whole_one(results, tm
     assert first.startswith("## ") and "`maze2d`, scale paper" in first
     assert [text.split(": ")[0] for text in both] == ["maze2d-open-dense", "maze2d-umaze-dense"]
     assert "quality=10 quality=30\n" in both[1]
+
+
+def test_what_better_labels_are_worth_is_told_of_splits_that_have_both(results):
+    def one(variant: str, seed: int, score: float, **more) -> Found:
+        at = {"dataset": "d", "agent": "dt", "variant": variant, "quality": 10, "seed": seed, **more}
+        return Found(at, "", {"score": score, "idm": {"mse": 0.1 if more.get("idm") == "paper" else 0.05}})
+
+    some = [one("oracle", 0, 100.0)]
+    assert results.closed(some, "lite") == []
+    some += [one("ss", seed, 40.0 + seed, idm="paper") for seed in range(3)]
+    some += [one("ss", seed, (80.0, 30.0)[seed], idm="robust") for seed in range(2)]
+    (row,) = results.closed(some, "lite")
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[:4] == ["DT, d, lite", "2", "0.1000 → 0.0500", "40.5 → 55.0"]  # the third split has one model alone
+    assert cells[4].startswith("14.5 [") and cells[5:] == ["100.0", "24 %", "1 of 2"]
+    (row,) = results.closed([one("oracle", 0, 45.0), *some[1:]], "lite")
+    assert "| 45.0 | – | 1 of 2 |" in row
 
 
 def test_checks_that_wait_for_cells_are_left_out(results):
