@@ -224,7 +224,7 @@ def test_an_estimate_adds_up(tmp_path):
     assert (found.cells, found.done, found.models) == (260, 0, 4 * QUALITIES * SEEDS)
     assert found.shared == 260 and found.shapes == 4 and found.updates == 260 * 200_000  # the claims need them too
     train, fit = 260 * 200_000 / 26_479, 120 * 100_000 / 15_100
-    play, start = 260 * 2 * 30 * 1000 / 60_000, 4 * 20
+    play, start = 260 * (2 * 30 + 20 * 5) * 1000 / 60_000, 4 * 20  # at the end, and at the looks
     assert found.seconds["gpu"] == pytest.approx(train + fit + play + start, rel=0.1)
     assert found.seconds["cpu"] > 100 * found.seconds["gpu"]
     thirds = STUDIES["labelled-quality"]  # every split leaves other trajectories; two datasets, two agents
