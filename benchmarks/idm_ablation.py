@@ -48,6 +48,8 @@ VARIANTS = {
     "third layer, ranks": replace(ROBUST, ranks=True),
     "third layer, ranks, affine term": replace(ROBUST, ranks=True, affine=True),
     "third layer, ranks, affine term, dropout": replace(ROBUST, ranks=True, affine=True, dropout=0.1),
+    "third layer, ranks, affine term, s_{t+2}": replace(ROBUST, ranks=True, affine=True, future=1),
+    "third layer, ranks, affine term, s_{t+2} for s_{t−1}": replace(ROBUST, ranks=True, affine=True, past=0, future=1),
     "paper, ranks": replace(PAPER, ranks=True),
     "paper, affine term": replace(PAPER, affine=True),
     "paper, no dropout": replace(PAPER, dropout=0.0),
