@@ -123,6 +123,27 @@ def test_what_better_labels_are_worth_is_told_of_splits_that_have_both(results):
     assert "| 45.0 | – | 1 of 2 |" in row
 
 
+def test_places_of_both_scales_are_told_side_by_side(results, tmp_path, monkeypatch):
+    study = STUDIES["main-medium-expert"]
+    monkeypatch.setattr(results, "STUDIES", STUDIES)
+    assert results.scales(tmp_path) == ""
+
+    def write(scale: str, score: float, **at) -> None:
+        for point in study.points(scale):
+            if all(point.at.get(axis) == value for axis, value in at.items()):
+                told = {k: v for k, v in result(point).items() if k != "schema"}
+                cells.write(tmp_path, point.cell, {**told, "scores": {"last": score, "average": score + 1}}, ABOUT)
+
+    where = {"agent": "dt", "dataset": "walker2d-medium-expert", "variant": "ss"}
+    write("lite", 10.0, **where, quality=10)
+    write("lite", 30.0, **where, quality=50)
+    write("paper", 90.0, **where, quality=90)
+    assert results.scales(tmp_path) == ""  # other qualities do not compare
+    write("paper", 20.0, **where, quality=50, seed=0)
+    rows = [line for line in results.scales(tmp_path).splitlines() if line.startswith("| DT")]
+    assert rows == ["| DT | walker2d-medium-expert | ss | 50 | 3 → 1 | 30.0 → 20.0 | 31.0 → 21.0 |"]
+
+
 def test_checks_that_wait_for_cells_are_left_out(results):
     head = "| check | why open |\n| --- | --- |\n"
     told = (
