@@ -1,6 +1,6 @@
 """What it is worth to learn from the surest proxies alone (`ssorl run --certain`), with quick settings.
 
-ssorl study run benchmarks/certain.yaml --scale paper --store STORE   # fifteen minutes on two cores
+ssorl study run benchmarks/certain.yaml --scale paper --store STORE   # a quarter of an hour, two cores
 python benchmarks/certain.py pack STORE                               # results/certain.jsonl
 python benchmarks/certain.py                                          # docs/choosing-idm.md's table
 """

@@ -222,9 +222,10 @@ def policies_at(plan: Plan, look: Look) -> Params:
 
 def players_at(plan: Plan, runs: Sequence[Run], scalers: Sequence[Standardiser], params: Params) -> list[Player]:
     """Agents in training, ready to act."""
-    own = (jax.tree.map(lambda x, i=place: x[i], params) for place in range(len(runs)))
-    ranges = ((run.eps.meta.low, run.eps.meta.high) for run in runs)
-    return [Player(plan.agent, *one, *ends) for one, ends in zip(zip(own, scalers, strict=True), ranges, strict=True)]
+    return [
+        Player(plan.agent, jax.tree.map(lambda x, i=place: x[i], params), scaler, run.eps.meta.low, run.eps.meta.high)
+        for place, (run, scaler) in enumerate(zip(runs, scalers, strict=True))
+    ]
 
 
 def glimpse(plan: Plan, players: Sequence[Player], progress: Callable[[int, str], None] | None = None) -> np.ndarray:

@@ -485,6 +485,23 @@ def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_
     assert curves[wrong[0]][1] is None
 
 
+def test_a_damaged_look_is_missing_from_its_curve_alone(cells, done, tmp_path, monkeypatch):
+    real, bad = looks.Looks.play, "20-1-2.npz"
+
+    def play(self, *args):
+        raw = bytearray((self.folder / bad).read_bytes())
+        raw[len(raw) // 2] ^= 1
+        (self.folder / bad).write_bytes(raw)
+        return real(self, *args)
+
+    monkeypatch.setattr(looks.Looks, "play", play)
+    assert run(cells, tmp_path) == (5, {})
+    curves = [(told(tmp_path, cell), told(done, cell)) for cell in cells]
+    assert sum(here == there for here, there in curves) == 4
+    here, there = next(pair for pair in curves if pair[0] != pair[1])
+    assert here["curve"]["score"] == [there["curve"]["score"][0], None] and here["returns"] == there["returns"]
+
+
 def test_a_result_that_cannot_be_read_is_made_again(done, cells, tmp_path):
     store = tmp_path / "s"
     shutil.copytree(done, store)
