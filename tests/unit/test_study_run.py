@@ -523,7 +523,7 @@ def test_a_file_that_has_changed_is_refused(dataset, tmp_path, pointmass):
     assert run(some[:1], store).done == 1  # a date is no change
     save(pointmass[:41], path, force=True)
     for cells in (some, some[:1]):
-        with pytest.raises(ChangedError, match=r"mine.npz: has changed since .* 40 trajectories .* now 41 .* --store"):
+        with pytest.raises(ChangedError, match=r"mine.npz: has changed since .* 40 trajectories, .* now 41 .* --store"):
             run(cells, store)
     assert state(store, some) == (1, 0, 1)  # nobody is to blame
     assert run(some, tmp_path / "other").done == 2

@@ -115,7 +115,7 @@ def check_data(store: Path, name: str) -> None:
         return
     now = dataset(name).about
     if was["digest"] != now["digest"]:
-        then, here = (f"{one['trajectories']:,} trajectories of {one['steps']:,} steps" for one in (was, now))
+        then, here = (f"{one['trajectories']:,} trajectories, {one['steps']:,} steps" for one in (was, now))
         raise ChangedError(
             f"{name}: has changed since the results in {store} were made from it (then {then}, now {here}); give "
             "another --store, or the data as it was"
