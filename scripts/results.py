@@ -132,10 +132,10 @@ IDMS = ("paper", "robust")
 # Of each claim that is not as the paper has it, why.
 SAID: dict[tuple[str, int], str] = {
     ("paper", 1): """On hopper SS is far above the baseline until the expert's trajectories are among the labelled
-ones. On walker2d at q = 30 and 50 its mean is below: two trainings of five end with policies that fall soon (5 to 14
-points), one more is below at q = 50, and the others are above it. Five such seeds prove neither the claim nor its contrary by the last weights; by averaged ones
-q = 50 is 32 points below, with an interval that does not reach zero. With robust labels all fifteen trainings of
-q = 10, 30 and 50 are above the baseline of their seed.""",
+ones. On walker2d at q = 30 and 50 its mean is below: two trainings of five end with policies that fall soon (5 to
+14 points), one more is below at q = 50, and the others are above it. Five such seeds prove neither the claim nor
+its contrary by the last weights; by averaged ones q = 50 is 32 points below, with an interval that does not reach
+zero. With robust labels all fifteen trainings of q = 10, 30 and 50 are above the baseline of their seed.""",
     ("paper", 2): """Below zero on hopper, whose oracle ends now in the one gait and now in the other and is below what
 a tenth of its data gives.""",
     (
