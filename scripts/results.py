@@ -193,11 +193,13 @@ def in_short(store: Path) -> str:
     rows = []
     for scale, only in [(name, one) for name in SCALES if study for one in wholes(study, name, store)]:
         found = gather(study, scale, store, only=only or None, policy="average")
-        scores = [interval(parts.estimate(stats.mean, parts.tasks(found, at))) for at in sides.values()]
-        where = " and ".join(values(found, "dataset"))
-        qualities = ", ".join(f"{q:g}" for q in values(found, "quality"))
-        setting = f"{where}, q = {qualities}; {TRAINING[scale]}, {len(values(found, 'seed'))} seeds"
-        rows.append(f"| {' | '.join([setting, *scores])} |")
+        names, qualities = values(found, "dataset"), ", ".join(f"{q:g}" for q in values(found, "quality"))
+        about = f"q = {qualities}; {TRAINING[scale]}, {len(values(found, 'seed'))} seeds"
+        for where in [names, *([name] for name in names)] if len(names) > 1 else [names]:
+            mine = [one for one in found if one.at["dataset"] in where]
+            scores = [interval(parts.estimate(stats.mean, parts.tasks(mine, at))) for at in sides.values()]
+            told = f"{' and '.join(where)}, {about}" if where == names else f"… {where[0]} alone"
+            rows.append(f"| {' | '.join([told, *scores])} |")
     head = [f"| TD3+BC, averaged weights | {' | '.join(sides)} |", "|---|---|---|---|---|"]
     lines = ["## In short", "", *(head + rows if rows else []), ""]
     for scale in SCALES:

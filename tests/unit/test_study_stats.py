@@ -7,6 +7,7 @@ import pytest
 
 from ssorl.errors import SsorlError
 from ssorl.study import stats
+from ssorl.study.found import Found, strata
 
 # What rliable 1.2.0 says of the scores below, by benchmarks/against_rliable.py: estimate, and 95 % interval of 50,000
 # resamples (2,000 for the probability of improvement) after np.random.seed(0).
@@ -135,3 +136,26 @@ def test_what_is_no_score_is_refused(group):
 def test_the_fewest_seeds():
     assert stats.fewest([[1, 2, 3], [1]], [[1, 2]]) == 1
     assert stats.fewest() == 0
+
+
+def test_what_is_given_several_times_is_drawn_once():
+    """The oracle of a dataset stands beside each label quality: six of it are no more evidence than one."""
+    rng = np.random.default_rng(0)
+    oracle, agents = rng.normal(80, 10, 5), list(rng.normal(60, 2, (6, 5)))  # the oracle alone is uncertain
+    alone = stats.estimate(stats.mean, [oracle])
+    assert stats.estimate(stats.mean, [oracle] * 6) == pytest.approx(alone)
+    apart = stats.estimate(stats.mean, [oracle.copy() for _ in range(6)])
+    assert apart.high - apart.low < 0.5 * (alone.high - alone.low)
+    gap = stats.estimate(stats.relative_gap, agents, [oracle] * 6)
+    narrow = stats.estimate(stats.relative_gap, agents, [oracle.copy() for _ in range(6)])
+    assert gap.value == narrow.value and gap.high - gap.low > 2 * (narrow.high - narrow.low)
+    # Between groups too, and in the degrees of freedom.
+    nothing = stats.estimate(stats.difference(stats.mean), [oracle], [oracle])
+    assert nothing == (0, 0, 0)
+    assert stats.student(stats.mean, [oracle] * 6) == pytest.approx(stats.student(stats.mean, [oracle]))
+
+
+def test_tasks_of_the_same_results_share_a_stratum():
+    one, two, other = (Found({"quality": q}, name, {"score": 1.0}) for q, name in ((10, "a"), (50, "a"), (50, "b")))
+    first, second, third = strata([[one], [two], [other]], lambda found: found.score)
+    assert first is second and third is not first and first == third == [1.0]

@@ -10,7 +10,7 @@ from ssorl.report import svg
 from ssorl.report.axes import known, plain
 from ssorl.report.sections import Table
 from ssorl.study import stats
-from ssorl.study.found import Found, number, select, values
+from ssorl.study.found import Found, number, select, strata, values
 from ssorl.study.grid import Study
 from ssorl.study.stats import Estimate
 
@@ -91,7 +91,7 @@ def tasks(found: list[Found], at: dict[str, Any]) -> list[list[float]]:
     groups: dict[tuple, list[Found]] = {}
     for one in select(found, at):
         groups.setdefault(tuple((k, v) for k, v in one.at.items() if k != "seed"), []).append(one)
-    return [kept(one.score for one in some) for some in groups.values()]
+    return strata(groups.values(), lambda one: one.score)
 
 
 def estimate(statistic: stats.Statistic, *groups: list[list[float]]) -> Estimate | None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ssorl.study import stats
-from ssorl.study.found import Found, gather, select
+from ssorl.study.found import Found, gather, select, strata
 from ssorl.study.stats import Estimate, Statistic
 
 SEEDS = 3  # the fewest of a task that an interval can be told from
@@ -154,7 +154,8 @@ def _verdict(claim: Claim, found: list[Found], scale: str) -> Verdict:
 
 def _judge(check: Check, level: float = stats.LEVEL, interval: Callable[..., Estimate] | None = None) -> Judged:
     missing = tuple(one for group in check.groups for task in group for one in task if check.of(one) is None)
-    numbers = [[[v for one in task if (v := check.of(one)) is not None] for task in group] for group in check.groups]
+    told = iter(strata((task for group in check.groups for task in group), check.of))
+    numbers = [[next(told) for _ in group] for group in check.groups]
     fewest = stats.fewest(*numbers)
     if not fewest:
         return Judged(check, None, "open", "cells are missing", missing)

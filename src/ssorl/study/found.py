@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,16 @@ class Found(NamedTuple):
         """Its learning curve: `at`, `score` and metrics, all of one length."""
         told = {str(k): numbers(v) for k, v in _table(self.result, "curve").items()}
         return {k: v for k, v in told.items() if len(v) == len(told.get("at", ())) and v}
+
+
+def strata(tasks: Iterable[Sequence[Found]], of: Callable[[Found], float | None]) -> list[list[float]]:
+    """A number of each result, task by task, for the bootstrap; tasks of the same results share one list."""
+    shared: dict[tuple[str, ...], list[float]] = {}
+    told = []
+    for some in tasks:
+        numbers = [x for one in some if (x := of(one)) is not None]
+        told.append(shared.setdefault(tuple(one.hash for one in some), numbers))
+    return told
 
 
 def gather(

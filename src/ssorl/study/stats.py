@@ -3,15 +3,16 @@
 Scores come as strata, one for each task (a column of the grid: a dataset with a label quality, say), and a stratum is
 an array of one number for each seed, or of several, such as its episodes: [seeds] or [seeds, episodes]. The bootstrap
 draws seeds anew within each stratum, a seed with all its episodes, because the episodes of one policy are no separate
-evidence about a method. Strata need not have the same number of seeds. A statistic takes the strata of a whole block
-of resamples at once: each is [block, seeds, ...], and the answer [block].
+evidence about a method. Strata need not have the same number of seeds. One that is given several times, the same
+object, as the oracle of one dataset is for every label quality, is drawn once: it is the same evidence each time. A
+statistic takes the strata of a whole block of resamples at once: each is [block, seeds, ...], and the answer [block].
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -97,10 +98,10 @@ def estimate(
 ) -> Estimate:
     """The statistic of one or more groups of strata with its stratified bootstrap interval.
 
-    The groups are drawn independently. With one seed in a stratum there is nothing to draw there, and the interval is
-    too narrow: `fewest` tells how many there are.
+    The groups are drawn independently but for what they share. With one seed in a stratum there is nothing to draw
+    there, and the interval is too narrow: `fewest` tells how many there are.
     """
-    told = [_checked(group) for group in groups]
+    told = _checked(groups)
     value = float(statistic(*([s[None] for s in group] for group in told))[0])
     draws = resamples(statistic, told, replications, seed)
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
@@ -111,10 +112,11 @@ def resamples(statistic: Statistic, groups: Sequence[Strata], replications: int,
     """The statistic of each resample, [replications]."""
     rng = np.random.default_rng(seed)
     block = max(1, BLOCK // sum(s.size for group in groups for s in group))
-    out = []
+    each, out = _distinct(groups), []
     for start in range(0, replications, block):
         n = min(block, replications - start)
-        out.append(statistic(*([s[rng.integers(len(s), size=(n, len(s)))] for s in group] for group in groups)))
+        drawn = {name: s[rng.integers(len(s), size=(n, len(s)))] for name, s in each.items()}
+        out.append(statistic(*([drawn[id(s)] for s in group] for group in groups)))
     return np.concatenate(out)
 
 
@@ -130,9 +132,9 @@ def student(
     Percentile intervals of few seeds are too narrow (at 95 % with five seeds, about one in eight misses) and have no
     ends beyond the most extreme resample: no ground for a verdict out of many.
     """
-    told = [_checked(group) for group in groups]
+    told = _checked(groups)
     value = float(statistic(*([s[None] for s in group] for group in told))[0])
-    n, freedom = fewest(*told), sum(len(s) - 1 for group in told for s in group)
+    n, freedom = fewest(*told), sum(len(s) - 1 for s in _distinct(told).values())
     if n < 2:
         return Estimate(value, -math.inf, math.inf)
     draws = resamples(statistic, told, replications, seed)
@@ -145,13 +147,20 @@ def fewest(*groups: Sequence[ArrayLike]) -> int:
     return min((len(np.asarray(s)) for group in groups for s in group), default=0)
 
 
-def _checked(group: Sequence[ArrayLike]) -> list[np.ndarray]:
-    strata = [np.asarray(s, np.float64) for s in group]
-    if not strata or any(s.ndim == 0 or not s.size for s in strata):
+def _distinct(groups: Sequence[Sequence[Any]]) -> dict[int, Any]:
+    """Each stratum once, by its identity."""
+    return {id(s): s for group in groups for s in group}
+
+
+def _checked(groups: Sequence[Sequence[ArrayLike]]) -> list[list[np.ndarray]]:
+    """As arrays; what was one object stays one."""
+    groups = [list(group) for group in groups]  # the rows of an array are other objects each time
+    arrays = {name: np.array(s, np.float64) for name, s in _distinct(groups).items()}
+    if not all(groups) or any(s.ndim == 0 or not s.size for s in arrays.values()):
         raise SsorlError("a statistic was asked of no scores; each task needs at least one seed")
-    if not all(np.isfinite(s).all() for s in strata):
+    if not all(np.isfinite(s).all() for s in arrays.values()):
         raise SsorlError("a score is not a finite number; delete the cell that holds it and run the study again")
-    return strata
+    return [[arrays[id(s)] for s in group] for group in groups]
 
 
 def _best(oracle: Strata) -> np.ndarray:
