@@ -177,6 +177,18 @@ def test_the_ledger_reads_a_store(tmp_path):
     assert verdicts[0].outcome == "undecided" and len(verdicts[0].missing) == 2 * 2 * 6 * 2 * 3
 
 
+def test_a_part_decides_no_claim(tmp_path):
+    """What holds or fails in a corner that was asked for is not what the paper says of all places."""
+    study = STUDIES["main-medium-expert"]
+    fill(tmp_path, study, "lite", noise=0.3)
+    assert ledger(tmp_path, "lite")[0].outcome == "confirmed"
+    for only in ({"agent": ["td3bc"]}, {"quality": [10]}, {"variant": ["ss"]}, {"idm": ["paper"]}):
+        verdicts = ledger(tmp_path, "lite", only=only)
+        assert {v.outcome for v in verdicts} == {"undecided"} and verdicts[0].note == claims.PART
+    one = ledger(tmp_path, "lite", only={"agent": ["td3bc"]})[0]
+    assert one.counts == {"holds": 12, "fails": 0, "open": 0}  # the checks themselves are told
+
+
 # What a store holds -----------------------------------------------------------------------------------------
 
 
@@ -187,6 +199,17 @@ def test_further_seeds_are_found(tmp_path):
     assert {one.at["seed"] for one in found} == {0, 1, 2} and all(one.result for one in found)
     assert len(found) == 3 * 6 * 3 * 3
     assert {one.at["seed"] for one in gather(study, "lite", tmp_path)} == {0, 1, 2}
+
+
+def test_a_further_seed_of_one_point_is_missing_nowhere_else(tmp_path):
+    study = STUDIES["main-medium-expert"]
+    fill(tmp_path, study, "lite", noise=0.3)
+    before = ledger(tmp_path, "lite")[0].counts
+    fill(tmp_path, study, "lite", seeds=4, keep=lambda p: p.at["seed"] == 3 and p.at["agent"] == "dt", noise=0.3)
+    verdict = ledger(tmp_path, "lite")[0]
+    assert before["holds"] and verdict.counts == before and not verdict.missing
+    found = gather(study, "lite", tmp_path)
+    assert {one.at["agent"] for one in found if one.at["seed"] == 3} == {"dt"}
 
 
 def test_seeds_of_one_task_are_together(tmp_path):

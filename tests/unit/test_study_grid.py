@@ -262,6 +262,14 @@ def test_a_part_and_more_seeds():
         study.points("paper", only={"agent": ["bc"]})
 
 
+def test_the_number_of_seeds_that_is_asked_for_wins():
+    few = Study("few", "few", (Grid({"dataset": "x", "seeds": 2}),))
+    assert [len(few.points("lite", n)) for n in (None, 4)] == [2, 4] and not few.names_seeds
+    data = Study("data", "data", (Grid({"dataset": "x", "kind": "data", "seeds": 1}),))
+    assert len(data.points("lite", 4)) == 1  # a picture of one split
+    assert Study("own", "own", (Grid({"dataset": "x"}, {"seed": [0, 1]}),)).names_seeds
+
+
 def test_labels_carry_settings_that_join():
     axes = {"alpha": {"low": {"settings": {"alpha": 1.0}}, "high": {"settings": {"alpha": 5.0}}}}
     study = Study("s", "s", (Grid({"dataset": "x", "settings": {"batch": 8}, "seeds": 1}, axes),))
@@ -352,7 +360,32 @@ def test_a_file_of_your_own(tmp_path):
         ("a.yaml", "base: {dataset: x, agent: tdbc}", "no agent is called 'tdbc'; did you mean td3bc"),
         ("a.yaml", "base: {dataset: x, settings: {alhpa: 1}}", "td3bc has no setting 'alhpa'; did you mean alpha"),
         ("a.yaml", "base: {dataset: x, idm: papr}", "did you mean paper"),
-        ("a.yaml", "base: {dataset: x, idm_settings: {hiden: 1}}", "did you mean hidden"),
+        ("a.yaml", "base: {dataset: x, idm_settings: {hiden: 1}}", "a.yaml: .* did you mean hidden"),
+        ("a.yaml", "base:\n  dataset: x\n  seeds: 0", "line 3: seeds is 0; give a whole number from 1 up"),
+        ("a.yaml", "base:\n  dataset: x\n  seeds: 1.5", "line 3: seeds is 1.5; give a whole"),
+        ("a.yaml", "base:\n  dataset: x\n  rounds: -2", "line 3: rounds is -2; give a whole number from 0 up"),
+        ("a.yaml", "base:\n  dataset: x\n  rounds: true", "line 3: rounds is True; give a whole number from 0 up"),
+        ("a.yaml", "base:\n  dataset: x\n  certain: 3", "line 3: certain is 3; give a share above 0 and at most 1"),
+        ("a.yaml", "base:\n  dataset: x\n  episodes: -2", "line 3: episodes is -2; give a whole number from 1 up"),
+        ("a.yaml", "base: {dataset: x}\naxes:\n  quality: [50, abc]", "line 3: quality is 'abc'; give a percentage"),
+        ("a.yaml", "base: {dataset: x}\naxes:\n  quality: []", "line 3: the axis quality has no values"),
+        ("a.yaml", "base: {dataset: x}\naxes:\n  idm: {}", "a.yaml: a: has no points; an axis of it has no values"),
+        ("a.yaml", "base: {dataset: x, setup: decoupled, labelled: hi}", "labelled is 'hi'; did you mean high"),
+        ("a.yaml", "base: {dataset: sim/hoper-medium}", "line 1: sim/hoper-medium: .* did you mean sim/hopper-medium"),
+        ("a.yaml", "base: {dataset: sim/hopper-medium, size: big}", "size is 'big'; give a number of steps, or `full`"),
+        ("a.yaml", "base: {dataset: x, settings: {batch: many}}", "a.yaml: batch of td3bc is 'many'; give a whole"),
+        ("a.yaml", "base: {dataset: x, settings: {hidden: 64}}", "hidden of td3bc is 64; give a list of numbers"),
+        ("a.yaml", "base: {dataset: x, settings: {norm: 1}}", "norm of td3bc is 1; give true or false"),
+        (
+            "a.yaml",
+            "base: {dataset: x}\naxes: {quality: [10, 50]}\nscales:\n  smoke: {quality: 50}",
+            "line 4: quality is what the axis quality varies; take it out of `scales` or out of the axis",
+        ),
+        (
+            "a.yaml",
+            "base: {dataset: x}\naxes: {how: {a: {fraction: 0.1}, b: {fraction: 0.5}}}\nscales: {smoke: {fraction: 1}}",
+            "line 3: fraction is what the axis how varies",
+        ),
     ],
 )
 def test_a_file_that_is_none(tmp_path, name, text, words):

@@ -101,6 +101,33 @@ def test_gaps_are_relative_to_the_oracle(tmp_path):
     assert pooled.columns[0].bars[1].value == pytest.approx(sum(gaps) / 6)
 
 
+def test_the_gap_of_a_place_is_the_mean_of_its_seeds(tmp_path):
+    study = STUDIES["gap-medium-expert"]
+    earned = {"baseline": (0.0, 0.0, 0.0, 0.0, 46.0), "ss": (46.0,), "oracle": (90.0, 91.0, 92.0, 93.0, 94.0)}
+    found = [
+        one._replace(result={"schema": 1, "score": earned[one.at["variant"]][one.at["seed"]]})
+        for one in gather(study, "paper", tmp_path)
+        if one.at["seed"] < len(earned[one.at["variant"]])
+    ]
+    base, ss = study_charts.figures(study, found)[0].charts[0].columns[0].bars
+    assert base.value == pytest.approx(0.9) and base.low < base.value < base.high  # of the middle half it would be 1
+    assert ss.value == pytest.approx(0.5) and ss.low is None  # the oracle's seeds alone tell nothing of its own
+
+
+def test_the_best_is_of_places_where_all_have_been(tmp_path):
+    """A third that was tried in the easy places alone is not the best of all."""
+    study = STUDIES["labelled-quality"]
+    scores = {("low", "low"): 10.0, ("med", "low"): 20.0, ("high", "low"): 30.0, ("low", "high"): 99.0}
+    found = [
+        one._replace(result={"schema": 1, "score": score + one.at["seed"]})
+        for one in gather(study, "lite", tmp_path)
+        if (score := scores.get((one.at["labelled"], one.at["unlabelled"]))) is not None
+    ]
+    assert "labelled high (31" in (said := answer(study, "lite", found)) and "before labelled med (21" in said
+    lone = [one for one in found if one.at["unlabelled"] == "high" or one.at["labelled"] == "med"]
+    assert "highest" not in answer(study, "lite", lone)
+
+
 def test_interquartile_means_pool_a_panel(tmp_path):
     study = STUDIES["self-training"]
     fill(tmp_path, study, noise=0.0)

@@ -74,6 +74,8 @@ class Part:
         """The part of its grid."""
         if self.seeds is not None and self.seeds < 1:
             raise SsorlError(f"--seeds is {self.seeds}; give a whole number from 1 up")
+        if self.seeds is not None and self.study().names_seeds:
+            raise SsorlError(f"--seeds {self.seeds}: {self.name} says itself which seeds it has; take `seed` out of it")
         return self.study().points(self.scale, self.seeds, self.chosen())
 
     def cells(self) -> list:

@@ -53,7 +53,7 @@ def page(
     part = _part(seeds, only or {}, policy)
     title = (study.title or study.name) + (f" ({part})" if part else "")
     if study.figure == "claims":
-        verdicts = list(verdicts or judge(found, scale))
+        verdicts = list(verdicts or judge(found, scale, part=bool(only)))
         drawn, (said, more) = ledger_figures(verdicts), ledger_words(verdicts)
     else:
         drawn, said, more = figures(study, found), answer(study, scale, found), []

@@ -59,10 +59,11 @@ def _gain(found: list[Found]) -> str:
     if not told:
         return ""
     said = f"The unlabelled data helped at {above} of {told} places, with a 95 % interval above zero at {sure}"
-    gaps = [parts.estimate(stats.iqm_gap, *(parts.tasks(found, {"variant": v}) for v in (a, "oracle"))) for a in PAIR]
+    sides = ((parts.tasks(found, {"variant": v}) for v in (a, "oracle")) for a in PAIR)
+    gaps = [parts.estimate(stats.relative_gap, *groups) for groups in sides]
     if all(gaps):
         base, ss = (words.share(gap.value) for gap in gaps if gap)
-        said += f"; the relative gap to having all actions is {ss}, where the labelled data alone leave {base}"
+        said += f"; the mean relative gap to having all actions is {ss}, where the labelled data alone leave {base}"
     return said + "."
 
 
@@ -94,8 +95,13 @@ def _places(found: list[Found]) -> list[tuple[str, list[Found]]]:
 
 def _best(study: Study, found: list[Found]) -> str:
     """The best of those compared."""
+    names = [name for name in parts.varied(found) if name not in ("seed", study.by)]
+    there = [one for one in found if one.score is not None]
+    places = [some for _, some in parts.split(there, names)]
+    every = len(values(there, study.by))
+    shared = [one for some in places if len(values(some, study.by)) == every for one in some]  # where all have been
     told = {
-        v: parts.estimate(stats.iqm, parts.tasks(select(found, {study.by: v}), {})) for v in values(found, study.by)
+        v: parts.estimate(stats.iqm, parts.tasks(select(shared, {study.by: v}), {})) for v in values(shared, study.by)
     }
     known = {v: e for v, e in told.items() if e is not None}
     if len(known) < 2:

@@ -13,6 +13,7 @@ from ssorl.report.sections import Table
 from ssorl.study import stats
 from ssorl.study.found import Found, number, numbers, select, values
 from ssorl.study.grid import Study
+from ssorl.study.stats import Estimate
 
 WHO = "Labelled data alone is the baseline, with the unlabelled data SS, all actions known the oracle. "
 
@@ -82,8 +83,8 @@ def mse_by_quality(study: Study, found: list[Found]) -> Figure:
 
 
 def gap(study: Study, found: list[Found]) -> Figure:
-    """(oracle - agent) / oracle."""
-    charts = []
+    """(oracle - agent) / oracle: of each place the mean, and where agents are compared the IQM over all places."""
+    charts, statistic = [], stats.relative_gap if study.by == "variant" else stats.iqm_gap
     for title, some in parts.panels(study, found):
         over = "quality" if study.by == "variant" else study.by
         agents = [v for v in values(some, "variant") if v != "oracle"]
@@ -91,7 +92,7 @@ def gap(study: Study, found: list[Found]) -> Figure:
         for place in values(some, over):
             mine = select(some, {over: place})
             best = parts.tasks(mine, {"variant": "oracle"})
-            told = {v: parts.estimate(stats.iqm_gap, parts.tasks(mine, {"variant": v}), best) for v in agents}
+            told = {v: _sure(statistic, parts.tasks(mine, {"variant": v}), best) for v in agents}
             bars = [parts.bar(words.NAMES.get(v, str(v)), e, v, percent=True) for v, e in told.items()]
             columns.append(Column(parts.named(over, place), bars))
             rows.append((parts.named(over, place), told))
@@ -102,6 +103,13 @@ def gap(study: Study, found: list[Found]) -> Figure:
     pooled = "" if study.by == "variant" else " Each bar is the interquartile mean over all datasets, qualities, seeds."
     text = WHO + "The gap is how far below the oracle, as a share of it: 0 is as good as having every action." + pooled
     return Figure("gap", "Relative gap to the oracle", f"{text} {parts.whiskers(found)}", charts)
+
+
+def _sure(statistic: stats.Statistic, *groups: list[list[float]]) -> Estimate | None:
+    """An estimate; without an interval where that would be of one side's seeds alone."""
+    told = parts.estimate(statistic, *groups)
+    single = stats.fewest(*([task for task in group if task] for group in groups)) < 2
+    return Estimate(told.value, told.value, told.value) if told and single else told
 
 
 def iqm(study: Study, found: list[Found]) -> Figure:

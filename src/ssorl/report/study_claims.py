@@ -9,7 +9,7 @@ from ssorl.report import study_parts as parts
 from ssorl.report import svg
 from ssorl.report.sections import Table
 from ssorl.report.study_charts import Chart, Figure
-from ssorl.study.claims import Judged, Verdict
+from ssorl.study.claims import PART, Judged, Verdict
 
 KINDS = {"holds": "c2", "fails": "c1", "open": "plain"}
 DRAWN = 40  # checks that are drawn; more are in the table alone
@@ -23,7 +23,8 @@ def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
     said += f"{n['undecided']} undecided."
     note = "A claim is confirmed if the 95 % interval of every check lies in the range claimed, refuted if one lies "
     note += "outside even when widened for the number of checks and of seeds, and else undecided."
-    return said, [note]
+    parted = [f"{PART[:1].upper()}{PART[1:]}."] if any(verdict.note == PART for verdict in verdicts) else []
+    return said, [note, *parted]
 
 
 def ledger_figures(verdicts: list[Verdict]) -> list[Figure]:

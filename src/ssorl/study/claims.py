@@ -8,7 +8,8 @@ in which the claim says that it lies: above 0 for "better", within a margin for 
 - it is **refuted** if a check fails by an interval widened for the number of checks (level 1 - 0.05 / n, after
   Bonferroni) and for the number of seeds (`stats.student`) too, because of many checks some fail by chance; that all
   of them hold by chance needs no such care;
-- otherwise, and while a cell that it needs is missing or a task has fewer than three seeds, it is **undecided**.
+- otherwise, and while a cell that it needs is missing or a task has fewer than three seeds, it is **undecided**; so
+  is every claim where only a part of its cells was asked for.
 
 The 95 % intervals that are told are plain percentile ones, as in the paper; of so few seeds they are rather too
 narrow. Results of the scale `smoke` decide nothing.
@@ -27,6 +28,8 @@ from ssorl.study.found import Found, gather, select, strata
 from ssorl.study.stats import Estimate, Statistic
 
 SEEDS = 3  # the fewest of a task that an interval can be told from
+
+PART = "only a part was asked for, which decides no claim"
 
 Outcome = Literal["confirmed", "refuted", "undecided"]
 Group = list[list[Found]]  # tasks, each with its seeds
@@ -109,15 +112,15 @@ def ledger(
     """Every claim, judged by what the store holds at a scale, or by a part of it."""
     from ssorl.study.paper import STUDIES
 
-    return judge(gather(STUDIES["claims"], scale, store, seeds, only, policy), scale)
+    return judge(gather(STUDIES["claims"], scale, store, seeds, only, policy), scale, part=bool(only))
 
 
-def judge(found: list[Found], scale: str) -> list[Verdict]:
-    """Every claim, judged by these results."""
+def judge(found: list[Found], scale: str, part: bool = False) -> list[Verdict]:
+    """Every claim, judged by these results; by a part of what it needs none is decided."""
     from ssorl.study.paper_claims import CLAIMS
 
     found = Results(found)
-    return [_verdict(claim, found, scale) for claim in CLAIMS]
+    return [_verdict(claim, found, scale, part) for claim in CLAIMS]
 
 
 class Results(list[Found]):
@@ -135,14 +138,16 @@ def of_study(found: list[Found], study: str) -> list[Found]:
     return found.by_study.get(study, []) if isinstance(found, Results) else select(found, {"study": study})
 
 
-def _verdict(claim: Claim, found: list[Found], scale: str) -> Verdict:
-    checks = list(claim.checks(found))
+def _verdict(claim: Claim, found: list[Found], scale: str, part: bool = False) -> Verdict:
+    checks = [check for check in claim.checks(found) if all(check.groups) or not part]
     strict = 1 - (1 - stats.LEVEL) / max(len(checks), 1)
     judged = tuple(_judge(check) for check in checks)
     missing = tuple({one.hash: one for j in judged for one in j.missing}.values())
     outcome: Outcome = "undecided"
     if scale == "smoke":
         return Verdict(claim, outcome, judged, missing, "results of the scale smoke decide nothing")
+    if part:
+        return Verdict(claim, outcome, judged, missing, PART)
     if any(
         j.says == "fails" and not j.missing and _judge(j.check, strict, stats.student).says == "fails" for j in judged
     ):

@@ -58,8 +58,9 @@ def gather(
 ) -> list[Found]:
     """Every point of the study at a scale, or of the part asked for, with its result where it has finished.
 
-    Where the store has further seeds than the scale asks for, they are there too, unless `seeds` says how many. Scores
-    are of the weights that the scale names, or of `policy`: every result keeps what both earn.
+    Where the store has further seeds of a point than the scale asks for, they are there too, unless `seeds` says how
+    many; where it has none of them, none is missing. Scores are of the weights that the scale names, or of `policy`:
+    every result keeps what both earn.
     """
     shelf: dict[str, tuple[dict | None, str]] = {}
     found: dict[tuple, Found] = {}
@@ -76,12 +77,13 @@ def gather(
 
     n = find_scale(scale).seeds
     look(study.points(scale, seeds, only))
-    while True:
-        known = len(found)
-        more = [] if seeds else look(p for p in study.points(scale, n + 1, only) if p.at.get("seed") == n)
+    asked, further = list(found.values()), []
+    while more := [] if seeds else look(p for p in study.points(scale, n + 1, only) if p.at.get("seed") == n):
         if not any(one.result for one in more):
-            return list(found.values())[:known]
+            break
+        further += [one for one in more if one.result]
         n += 1
+    return asked + further
 
 
 def read(folder: Path) -> tuple[dict | None, str]:

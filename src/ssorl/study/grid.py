@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from ssorl.errors import SsorlError, nearest
+from ssorl.study import values
 from ssorl.study.scales import SCALES, Scale
 
 Pairs = tuple[tuple[str, Any], ...]  # a dict that can be hashed, sorted by name
@@ -148,18 +149,27 @@ class Study:
         for grid in self.grids:
             for asked, labels in grid:
                 asked = _merge(asked, self.scales.get(scale.name, {}))
-                n = asked.get("seeds") or seeds or scale.seeds
+                own = asked.get("seeds")
+                values.check("seeds", own)
+                n = (own if asked.get("kind") == "data" else seeds) or own or seeds or scale.seeds
                 for seed in [asked["seed"]] if "seed" in asked else range(n):
                     found.append(_point({**asked, "seed": seed}, labels, scale))
         known = {name for point in found for name in point.at}
-        for name, values in (only or {}).items():
+        for name, wanted in (only or {}).items():
             if name not in known:
                 raise SsorlError(f"--only {name}: {self.name} has no such axis; {nearest(name, sorted(known))}")
-            wanted = {_text(v) for v in values}
-            found = [point for point in found if _text(point.at.get(name)) in wanted]
+            texts = {_text(v) for v in wanted}
+            found = [point for point in found if _text(point.at.get(name)) in texts]
+        if not found and not only:
+            raise SsorlError(f"{self.name}: has no points; an axis of it has no values")
         if not found:
-            raise SsorlError(f"nothing of {self.name} is left after --only; see `ssorl study show {self.name}`")
+            raise SsorlError(f"nothing of {self.name} is left after --only; `ssorl study show` tells what there is")
         return found
+
+    @property
+    def names_seeds(self) -> bool:
+        """Whether a grid says itself which seeds it has."""
+        return any("seed" in grid.base or "seed" in grid.axes for grid in self.grids)
 
     def cells(self, scale: str | Scale, seeds: int | None = None) -> list[Cell]:
         """Each cell once."""
@@ -182,14 +192,8 @@ def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
         raise SsorlError(f"a study has no setting {odd[0]!r}; {nearest(odd[0], DEFAULTS)}")
     want = {**DEFAULTS, **asked}
     kind, variant, setup = want["kind"], want["variant"], want["setup"]
-    for name, value, known in (
-        ("kind", kind, ("return", "idm", "data")),
-        ("setup", setup, (*RECIPES, None)),
-        ("variant", variant, ("baseline", "ss", "oracle")),
-        ("policy", want["policy"], ("last", "average", None)),
-    ):
-        if value not in known:
-            raise SsorlError(f"{name} is {value!r}; {nearest(value, known)}")
+    for name, value in want.items():
+        values.check(name, value)
     if not want["dataset"]:
         raise SsorlError("a study names its dataset: base or an axis needs `dataset`")
     foreign = [n for how, r in RECIPES.items() if how != setup for n in r if want[n] is not None]
@@ -267,7 +271,7 @@ def _agent(want: dict[str, Any], scale: Scale) -> tuple[str, Pairs, bool]:
     at_scale = scale.agents.get(name, {})
     if name in AGENTS and scale.agents and name not in scale.agents:
         preset = "quick" if preset == "paper" else preset
-    _check_settings(name, want["settings"], AGENTS.get(name))
+    values.check_settings(name, want["settings"], AGENTS.get(name))
     agent: Any = make(name, preset, **{**at_scale, **{k: _plain(v) for k, v in want["settings"].items()}})
     return name, _changes(agent), agent.view.needs_actions
 
@@ -280,19 +284,9 @@ def _idm(want: dict[str, Any], scale: Scale) -> Pairs:
     if want["idm"] not in IDMS:
         raise SsorlError(f"idm is {want['idm']!r}; {nearest(want['idm'], IDMS)}")
     short = {name: want[name] for name in IDM_SETTINGS if want[name] is not None}
-    _check_settings("an inverse dynamics model", want["idm_settings"], IDMS["paper"])
+    values.check_settings("an inverse dynamics model", want["idm_settings"], IDMS["paper"])
     changes = {**scale.idm, **scale.idm_named.get(want["idm"], {}), **want["idm_settings"], **short}
     return _changes(replace(IDMS[want["idm"]], **{k: _plain(v) for k, v in changes.items()}))
-
-
-def _check_settings(whose: str, settings: Any, config: Any) -> None:
-    """Refuse a setting that there is none of. What has no configuration is refused elsewhere."""
-    if not isinstance(settings, Mapping):
-        raise SsorlError(f"the settings of {whose} are {settings!r}; give a table of names and values")
-    known = [f.name for f in fields(config)] if config is not None else list(settings)
-    odd = [name for name in settings if name not in known]
-    if odd:
-        raise SsorlError(f"{whose} has no setting {odd[0]!r}; {nearest(odd[0], known)}")
 
 
 def _changes(config: Any) -> Pairs:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ssorl.errors import SsorlError, nearest
+from ssorl.study import values
 from ssorl.study.grid import DEFAULTS, FIGURES, SHOWN, Grid, Study
 from ssorl.study.paper import STUDIES
 from ssorl.study.read import EXAMPLE, READERS, Keys, Told, read
@@ -58,6 +59,7 @@ def _data(told: Told) -> Study:
             raise told.error((key,), f"{key} is {some!r}; give a list of names")
         words |= {key: tuple(some)} if key in top else {}
     study = Study(**words, scales=_scales(told), grids=grids)
+    _clash(told, dict(study.scales), grids)
     if not study.name.replace("-", "").replace("_", "").isalnum():
         raise SsorlError(f"{path}: the name {study.name!r} serves for files too; use letters, digits and - alone")
     for key, names, known in (
@@ -69,6 +71,10 @@ def _data(told: Told) -> Study:
         odd = [name for name in names if name not in known]
         if odd:
             raise told.error((key,), f"{key} names {odd[0]!r}; {nearest(odd[0], dict.fromkeys(known))}")
+    try:
+        study.points("smoke")
+    except SsorlError as err:  # what shows only where settings meet, such as an agent with a setting it does not have
+        raise SsorlError(f"{path}: {err}") from None
     return study
 
 
@@ -88,6 +94,8 @@ def _grid(told: Told, at: Keys, grid: Any) -> Grid:
         elif isinstance(axis, list):
             for value in axis:
                 _settings(told, where[:-1], {name: value})
+            if not axis:
+                raise told.error(where, f"the axis {name} has no values; give a list of some, or leave it out")
         else:
             raise told.error(where, f"the axis {name} is {axis!r}; give a list of values, or labels with settings each")
     return Grid(base, axes)
@@ -103,7 +111,20 @@ def _settings(told: Told, at: Keys, settings: Any) -> dict[str, Any]:
         if isinstance(value, dict) != table or isinstance(value, list):
             cure = "give a table of names and values" if table else "give one value; what varies goes into axes"
             raise told.error((*at, name), f"{name} is {value!r}; {cure}")
+        try:
+            values.check(name, value)
+            if name == "agent":
+                _agent(value)
+        except SsorlError as err:
+            raise told.error((*at, name), str(err)) from None
     return settings or {}
+
+
+def _agent(name: Any) -> None:
+    from ssorl.agents import AGENTS
+
+    if name not in AGENTS:
+        raise SsorlError(f"no agent is called {name!r}; {nearest(name, AGENTS)}")
 
 
 def _scales(told: Told) -> dict[str, dict[str, Any]]:
@@ -112,3 +133,14 @@ def _scales(told: Told) -> dict[str, dict[str, Any]]:
         raise told.error(("scales",), f"scales is {scales!r}; give the settings that differ, by scale")
     told.check(("scales",), scales, SCALES, "ssorl")
     return {name: _settings(told, ("scales", name), settings) for name, settings in scales.items()}
+
+
+def _clash(told: Told, scales: dict[str, dict[str, Any]], grids: tuple[Grid, ...]) -> None:
+    """Refuse a scale that sets what an axis varies: all of its values would come down to one."""
+    for grid in grids:
+        for axis, some in grid.axes.items():
+            varied = {name for one in some.values() for name in one or {}} if isinstance(some, dict) else {axis}
+            for scale, settings in scales.items():
+                for name in varied.intersection(settings) - {"settings", "idm_settings"}:
+                    text = f"{name} is what the axis {axis} varies; take it out of `scales` or out of the axis"
+                    raise told.error(("scales", scale, name), text)

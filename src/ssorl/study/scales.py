@@ -45,7 +45,8 @@ SCALES: dict[str, Scale] = {
     ),
     "lite": Scale(
         "lite",
-        "the paper's design and data with a quarter of the updates, a smaller DT, smaller batches, three seeds",
+        "the paper's design and data with fewer updates (a quarter for TD3+BC and CQL), a smaller DT, smaller batches, "
+        "three seeds",
         size="full",
         seeds=3,
         episodes=30,
