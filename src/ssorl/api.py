@@ -12,6 +12,7 @@ from ssorl.data.episodes import Episodes
 from ssorl.errors import SsorlError
 from ssorl.evaluate import Scores
 from ssorl.evaluate import evaluate as play
+from ssorl.idm import IDMS
 from ssorl.idm.fill import Filled, fill, resolve
 from ssorl.idm.fit import fit
 from ssorl.idm.label import Labeller, labeller
@@ -39,7 +40,9 @@ def fit_idm(
     members: int | None = None,
 ) -> Labeller:
     """An inverse dynamics model fitted to the steps that have an action."""
-    model, eps = resolve(idm, preset, updates, members), data.data if isinstance(data, Task) else data
+    # A saved model is used as it is, so the preset is not for it.
+    model = resolve(idm, preset if idm in IDMS else None, updates, members)
+    eps = data.data if isinstance(data, Task) else data
     return model if isinstance(model, Labeller) else labeller(fit(eps, model, seed), eps)
 
 

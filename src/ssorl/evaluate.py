@@ -79,6 +79,8 @@ def evaluate(
     """
     if episodes < 1:
         raise SsorlError(f"episodes is {episodes}; at least 1 is needed")
+    if seed < 0:
+        raise SsorlError(f"the seed is {seed}; give a whole number from 0 up")
     if not players:
         raise SsorlError("there is no policy to evaluate; give at least one")
     sim = _make(env, len(players) * episodes, threads)

@@ -55,7 +55,8 @@ def fqe(
 
     Steps without an action are not learnt from; whether those with a proxy are, is the caller's choice of `eps`. The
     policy's actions along the data are worked out first, each trajectory from its beginning, so that an agent with
-    memory has the one it would have had. Rewards are scaled to fit and back.
+    memory has the one it would have had. Rewards are scaled to fit and back. No value may leave what the data's rewards
+    could ever add up to.
     """
     for name, value, fine in (("updates", updates, updates >= 1), ("gamma", gamma, 0 <= gamma < 1)):
         if not fine:
@@ -72,6 +73,8 @@ def fqe(
     # Values of about 1 are quick to fit; this is what the mean reward for ever would be worth.
     unit = (float(np.abs(eps.rew[steps]).mean()) or 1.0) / (1 - gamma)
     row = eps.obs_row[steps]
+    low, high = (float(x) / unit for x in (eps.rew[steps].min(), eps.rew[steps].max()))
+    bounds = np.float32(min(low, low / (1 - gamma))), np.float32(max(high, high / (1 - gamma)))  # for a step, for ever
     table = jax.device_put(
         {
             "obs": standardiser(eps)(eps.obs),
@@ -80,6 +83,7 @@ def fqe(
             "act": _scaled(eps.act[steps], eps),
             "rew": (eps.rew[steps] / unit).astype(np.float32),
             "cont": gamma * (1 - eps.terminated[steps].astype(np.float32)),
+            "bounds": bounds,
         }
     )
     key = jax.random.key(seed)
@@ -92,6 +96,7 @@ def fqe(
             progress(n, "")
     first = eps.start[:-1] + np.arange(len(eps))
     values = unit * np.asarray(_value(learner.q, table["obs"][first], table["pi"][first]), np.float64)
+    values = np.clip(values, unit * float(bounds[0]), unit * float(bounds[1]))  # NaN stays
     if not np.isfinite(values).all():
         raise SsorlError("the fitted values are not finite; try a smaller lr or gamma")
     mean, low, high = (float(x) for x in bootstrap(values, seed))
@@ -164,7 +169,8 @@ def _chunk(
     def update(learner: Learner, number: jax.Array) -> tuple[Learner, None]:
         step = jax.random.randint(jax.random.fold_in(key, number + 1), (batch,), 0, len(table["row"]))
         row, act, rew, cont = (table[name][step] for name in ("row", "act", "rew", "cont"))
-        target = rew + cont * _value(learner.target, table["obs"][row + 1], table["pi"][row + 1])
+        ahead = _value(learner.target, table["obs"][row + 1], table["pi"][row + 1])
+        target = rew + cont * jnp.clip(ahead, *table["bounds"])
         grad = jax.grad(lambda q: squared(_value(q, table["obs"][row], act) - target))(learner.q)
         q, opt = adam(learner.q, grad, learner.opt, lr)
         return Learner(q, soft(learner.target, q, tau), opt), None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from inspect import signature
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -16,10 +17,12 @@ from ssorl.agents.base import Agent
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split
-from ssorl.errors import DataError, SsorlError, nearest
+from ssorl.errors import DataError, SsorlError
 from ssorl.idm.fill import resolve
-from ssorl.idm.label import Labeller, check_fit
+from ssorl.idm.label import PROXIES, Labeller, check_fit
 from ssorl.idm.model import IdmConfig
+from ssorl.settings import check_settings
+from ssorl.train import check_counts
 
 VARIANTS = ("baseline", "ss", "oracle")
 LOOKS = {"quick": 5, "paper": 10}  # times that a training is looked at, by preset
@@ -129,6 +132,8 @@ def make_plan(
             f"{eps.meta.source}: no step has an action, so nothing can be learnt; add trajectories with --labelled"
         )
     where = _environment(env, eps, notes)
+    if known:
+        notes += [f"{note}; here they count as true actions" for note in eps.meta.notes if PROXIES in note]
     player = _agent(agent, preset, settings or {}, where, eps)
     plan = Plan(
         {"agent": agent, "idm": idm, "preset": preset},
@@ -203,6 +208,9 @@ def _check(plan: Plan) -> None:
         )
     if plan.episodes < 1:
         raise SsorlError(f"--episodes is {plan.episodes}; give a whole number from 1 up")
+    check_counts(plan.agent, plan.every)
+    if not plan.variants:
+        raise SsorlError(f"--variants names none; choose among {', '.join(VARIANTS)}")
     if plan.policy not in ("average", "last"):
         raise SsorlError(f"--policy is {plan.policy}; choose average or last")
 
@@ -222,6 +230,11 @@ def _variants(asked: Sequence[str] | None, known: bool, notes: list[str]) -> tup
 def _idm(name: str, preset: str, updates: int | None, members: int | None) -> IdmConfig | Labeller:
     from ssorl.idm import IDMS
 
+    for flag, value in (("--idm-updates", updates), ("--idm-members", members)):
+        if value is not None and value < 1:
+            raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
+        if value is not None and name not in IDMS and Path(name).exists():
+            raise SsorlError(f"{name}: is used as it was fitted, so {flag} means nothing; leave it out")
     # A saved model is used as it is, so the preset is not for it.
     return resolve(name, preset if name in IDMS else None, updates, members)
 
@@ -232,11 +245,7 @@ def _agent(name: str, preset: str, settings: dict[str, Any], env: str | None, ep
     family = (env or "").partition("-")[0]
     if kind is not None and preset == "paper" and family in kind.PRESETS:
         preset = family
-    if kind is not None:
-        known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-        odd = [k for k in settings if k not in known]
-        if odd:
-            raise SsorlError(f"{name} has no setting {odd[0]!r}; {nearest(odd[0], known)}")
+    check_settings(name, settings, kind)
     return suited(make(name, preset, **settings), env, eps)
 
 

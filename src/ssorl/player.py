@@ -124,6 +124,9 @@ def find_all(path: Path | str, variant: str = "ss") -> list[Path]:
     found = [file for file in there if variant in ("all", _variant_and_seed(file)[0])]
     if not found:
         names = ", ".join(file.stem for file in there) or "none"
+        parts = sorted(one.parent.parent for one in path.glob("*/policies/*-*.npz"))
+        if not there and parts:
+            raise SsorlError(f"{path}: holds several runs; name one of them, such as {parts[0]}")
         raise SsorlError(f"{path}: holds no {variant} policy (policies/VARIANT-SEED.npz); there are: {names}")
     return found
 
@@ -140,6 +143,8 @@ def load_policy(path: Path | str, variant: str = "ss", seed: int | None = None) 
     """
     from ssorl.checkpoint import load_policy_file
 
+    if variant == "all" and Path(path).is_dir():
+        raise SsorlError(f"{path}: one policy is asked for; choose the variant baseline, ss or oracle")
     files = find_all(path, variant)
     if seed is not None and Path(path).is_dir():
         files = [file for file in files if _variant_and_seed(file)[1] == seed]

@@ -95,7 +95,7 @@ def train_many(
     """
     if not runs:
         return []
-    _check_counts(agent, every)
+    check_counts(agent, every)
     if not 0 <= average < 1:
         raise SsorlError(f"average is {average:g}; it is a share from 0 (the last policy) to below 1")
     if getattr(agent, "half", False) is None:
@@ -189,7 +189,8 @@ def _trained(agent: Agent, scaler: Standardiser, saved: Saved, place: int) -> Tr
     )
 
 
-def _check_counts(agent: Agent, every: int) -> None:
+def check_counts(agent: Agent, every: int) -> None:
+    """Refuse a training that ends or is looked at within a turn of the agent."""
     for what, n in (("updates", agent.updates), ("every", every)):
         if n < 1 or n % agent.period:
             raise SsorlError(f"{what} is {n} and must be a positive multiple of {agent.period}, the agent's period")

@@ -87,10 +87,15 @@ def test_what_keeps_it_from_saying_more():
     assert len(one) == 1 and one[0].startswith("One seed: the intervals are over evaluation episodes alone")
     assert any("overlap" in line for line in caveats(means(baseline=60.0, ss=61.2, oracle=91.0)))
     assert any("not finished" in line for line in caveats(small(complete=False)))
+    alone = {k: v for k, v in small()["scores"].items() if k != "oracle"}
+    asked = small(scores=alone, idm=None)
+    assert any("No oracle was trained" in line for line in caveats(asked))
+    gaps = asked | {"split": asked["split"] | {"setup": None}}
+    assert any("true actions of the unlabelled trajectories are not known" in line for line in caveats(gaps))
     assert any("raw returns" in line for line in caveats(small(normalised=False)))
     untold = means(baseline=34.0, ss=61.2)
     assert caveats(untold) == ["No oracle was trained, so there is no upper bound to compare with."]
-    untold["idm"]["mse"] = None
+    untold["split"]["setup"] = None
     assert "are not known" in caveats(untold)[0]
 
 

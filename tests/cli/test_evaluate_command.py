@@ -84,6 +84,14 @@ def test_import_stays_quick():
     [
         (["evaluate", "nowhere.npz"], "nowhere.npz: there is no such policy file or run folder"),
         (
+            ["evaluate", "RUN", "--seed", "-1"],
+            "the seed is -1; give a whole number from 0 up",
+        ),
+        (
+            ["export", "RUN", "--out", "x.onnx", "--variant", "all"],
+            "choose the variant baseline, ss or oracle",
+        ),
+        (
             ["evaluate", "RUN", "--variant", "baseline"],
             "holds no baseline policy (policies/VARIANT-SEED.npz); there are:",
         ),

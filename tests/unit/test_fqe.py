@@ -70,6 +70,14 @@ def test_a_time_limit_is_not_an_ending():
     assert fqe(constant(0.0), eps, **SMALL).mean == pytest.approx(1 + 0.5 * 8, abs=0.2)
 
 
+def test_no_value_is_beyond_what_rewards_add_up_to():
+    """A fit that diverges, by steps far too large, ends within the bounds: all rewards are negative here."""
+    eps = chain()
+    worse = replace(eps, rew=-eps.rew - 1, terminated=np.zeros(600, bool))  # from -5 to -1, for ever
+    got = fqe(constant(0.6), worse, **(SMALL | {"lr": 0.5, "updates": 50, "gamma": 0.9}))
+    assert got.values.min() >= -50.001 and got.values.max() <= -0.999
+
+
 def test_missing_actions_are_not_learnt_from():
     """Where the action is missing the reward is a lie that would be seen in the value."""
     eps = chain()

@@ -176,6 +176,16 @@ def test_calibration_never_makes_it_worse():
         assert gap[1] <= gap[0]
 
 
+def test_actions_cut_at_a_limit_do_not_shrink_the_others_deviations():
+    """Three quarters are right to the bit because they were cut; the rest is half as sure again as it should be."""
+    error = np.random.default_rng(0).normal(0, 0.6, (20_000, 1))
+    error[:15_000] = 0
+    found = calibrate(error, np.full_like(error, 0.4))
+    assert found.scale == pytest.approx(1.5, rel=0.03)
+    assert found.after == coverage(error, np.full_like(error, 0.4 * found.scale))  # of all, as told
+    assert calibrate(np.zeros((9, 1)), np.ones((9, 1))).scale == 1
+
+
 def test_the_worst_share_by_hand():
     error = np.array([[3.0, 4.0]] + [[1.0, 0.0]] * 75 + [[0.0, 0.0]] * 24)  # 25 + 75 x 1; the worst 5: 25 + 4
     assert worst_share(error) == pytest.approx(29 / 100)
@@ -267,6 +277,16 @@ def test_a_model_refuses_another_robot(ready):
         label(ready, make(n_obs=2, n_act=1))
     with pytest.raises(DataError, match=r"range .* is not that of"):
         label(ready, make(n_obs=2, high=3))
+    # A range that was only seen in data may differ some, but not by other units.
+    seen = replace(ready, meta=replace(ready.meta, act_range="assumed"))
+    for kind, high, fits in (("declared", 1.5, True), ("declared", 50, False), ("inferred", 50, False)):
+        eps = make(n_obs=2, high=high, act_range=kind)
+        eps = replace(eps, meta=replace(eps.meta, act_low=(-high,) * 2, act_high=(high,) * 2))
+        if fits:
+            assert np.isfinite(label(seen, eps).act).all()
+        else:
+            with pytest.raises(DataError, match=r"range .* is not that of"):
+                label(seen, eps)
 
 
 def test_a_model_labels_data_without_an_action_size(ready):

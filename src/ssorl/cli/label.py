@@ -142,7 +142,7 @@ class Label:
 
         one, names = self.input, self._names()
         if len(names) == 2:
-            first, second = (load(name, one.format, one.min_length) for name in names)
+            first, second = (load(name, one.format, one.min_length, actions=i == 0) for i, name in enumerate(names))
             both = pair(first, second)
             return (both, None, None) if self.union else (both[len(first) :], both, None)
         eps = one.load()

@@ -41,14 +41,15 @@ def inside(error: np.ndarray, std: np.ndarray) -> np.ndarray:
 def calibrate(error: np.ndarray, std: np.ndarray) -> Calibration:
     """From the errors of predictions at steps no weights were fitted to, and the deviations predicted there.
 
-    The factor is the one that brings the worst of the three coverages nearest to its level. It can only help: 1 is
-    among those tried.
+    The factor is the one that brings the worst of the three coverages nearest to its level, 1 being among those tried.
+    Errors of exactly 0 do not choose it: they are of predictions cut at a limit where the action was that limit, lie
+    inside at any width, and if many would have all others' deviations shrunk to nothing.
     """
     ratios = _ratios(error, std)
-    before, scale = _inside(ratios, 1.0), 1.0
-    if _gap(before) > OFF:
-        scale = float(min(SCALES, key=lambda s: _gap(_inside(ratios, s))))
-    return Calibration(LEVELS, before, _inside(ratios, scale), scale)
+    telling, scale = ratios[np.searchsorted(ratios, 0.0, side="right") :], 1.0
+    if len(telling) and _gap(_inside(telling, 1.0)) > OFF:
+        scale = float(min(SCALES, key=lambda s: _gap(_inside(telling, s))))
+    return Calibration(LEVELS, _inside(ratios, 1.0), _inside(ratios, scale), scale)
 
 
 def _ratios(error: np.ndarray, std: np.ndarray) -> np.ndarray:

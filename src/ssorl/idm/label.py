@@ -20,6 +20,7 @@ from ssorl.nn import Params
 
 BLOCK = {"cpu": 1 << 12}  # steps predicted at a time: bounds memory; a layer's output should stay in a CPU's cache
 LARGE_BLOCK = 1 << 16  # on an accelerator
+PROXIES = "actions are proxies from an inverse dynamics model"  # as the notes of filled trajectories say
 SMALLEST = 256  # few steps get a small block; powers of two in between keep the compilations few
 
 
@@ -135,7 +136,7 @@ def filled_meta(ready: Labeller, meta: Meta, n_act: int, n_steps: int, n_proxies
     if kind != "declared" and n_proxies < n_steps:
         low, high = np.minimum(low, meta.low), np.maximum(high, meta.high)
     bounds = {"act_low": tuple(map(float, low)), "act_high": tuple(map(float, high)), "act_range": kind}
-    note = f"{n_proxies} of {n_steps} actions are proxies from an inverse dynamics model"
+    note = f"{n_proxies} of {n_steps} {PROXIES}"
     return replace(meta, **bounds).noting(note)
 
 
@@ -155,14 +156,22 @@ def check_fit(ready: Labeller, eps: Episodes) -> None:
                 f"{meta.source}: {what}s of size {got} do not fit an inverse dynamics model of {want.source}, whose "
                 f"{what}s have size {due}; fit one on data of this robot"
             )
-    if meta.act_range == want.act_range == "declared" and (meta.act_low, meta.act_high) != (
-        want.act_low,
-        want.act_high,
-    ):
+    if eps.n_act and _other_range(meta, want):
+        kind = "declared action range" if meta.act_range == "declared" else "actions' range"
         raise DataError(
-            f"{meta.source}: the declared action range {meta.act_low}…{meta.act_high} is not that of the inverse "
+            f"{meta.source}: the {kind} {meta.act_low}…{meta.act_high} is not that of the inverse "
             f"dynamics model, {want.act_low}…{want.act_high}; fit one on data of this robot"
         )
+
+
+def _other_range(meta: Meta, want: Meta) -> bool:
+    """Whether actions are told in other units. A range that was only seen in data may be some narrower or wider."""
+    if (meta.act_low, meta.act_high) == (want.act_low, want.act_high):
+        return False
+    if meta.act_range == want.act_range == "declared":
+        return True
+    ratio = (meta.high - meta.low) / np.maximum(want.high - want.low, 1e-12)
+    return bool((ratio > 2).any() or (meta.act_range == "declared" and (ratio < 0.5).any()))
 
 
 def predict(idm: Idm, eps: Episodes, steps: np.ndarray, block: int | None = None) -> Mixture:

@@ -75,7 +75,7 @@ def caveats(result: dict) -> list[str]:
     elif not result["normalised"]:
         out.append("Scores are raw returns: no reference scores are known for this task.")
     if "oracle" not in scores:
-        truth = result["idm"] is not None and known(result["idm"]["mse"])
+        truth = result["split"]["setup"] is not None
         out.append(
             "No oracle was trained, so there is no upper bound to compare with."
             if truth

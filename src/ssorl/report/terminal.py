@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+FILMED = ("hopper", "walker2d", "halfcheetah", "maze2d")  # environments that a video can be drawn of
+
 
 def show_profile(told: dict) -> None:
     """What `profile` found, for reading."""
@@ -133,4 +135,6 @@ def show_run(told: dict, folder: Path) -> None:
     console.print(f"report: {where}/report.html", soft_wrap=True, highlight=False)
     if not estimate:
         first = escape(str(folder / cells[0]["folder"]))
-        console.print(f"further: ssorl evaluate {first} --video policy.gif", soft_wrap=True, highlight=False)
+        which = "" if "ss" in cells[0]["scores"] else f" --variant {next(iter(cells[0]['scores']), 'all')}"
+        film = " --video policy.gif" if str(told.get("env", FILMED[0])).startswith(FILMED) else ""
+        console.print(f"further: ssorl evaluate {first}{which}{film}", soft_wrap=True, highlight=False)

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from ssorl.errors import SsorlError, nearest
+from ssorl.settings import check_settings
 from ssorl.study import values
 from ssorl.study.scales import SCALES, Scale
 
@@ -271,7 +272,7 @@ def _agent(want: dict[str, Any], scale: Scale) -> tuple[str, Pairs, bool]:
     at_scale = scale.agents.get(name, {})
     if name in AGENTS and scale.agents and name not in scale.agents:
         preset = "quick" if preset == "paper" else preset
-    values.check_settings(name, want["settings"], AGENTS.get(name))
+    check_settings(name, want["settings"], AGENTS.get(name))
     agent: Any = make(name, preset, **{**at_scale, **{k: _plain(v) for k, v in want["settings"].items()}})
     return name, _changes(agent), agent.view.needs_actions
 
@@ -284,7 +285,7 @@ def _idm(want: dict[str, Any], scale: Scale) -> Pairs:
     if want["idm"] not in IDMS:
         raise SsorlError(f"idm is {want['idm']!r}; {nearest(want['idm'], IDMS)}")
     short = {name: want[name] for name in IDM_SETTINGS if want[name] is not None}
-    values.check_settings("an inverse dynamics model", want["idm_settings"], IDMS["paper"])
+    check_settings("an inverse dynamics model", want["idm_settings"], IDMS["paper"])
     changes = {**scale.idm, **scale.idm_named.get(want["idm"], {}), **want["idm_settings"], **short}
     return _changes(replace(IDMS[want["idm"]], **{k: _plain(v) for k, v in changes.items()}))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def _data(told: Told) -> Study:
             raise told.error((key,), f"{key} is {some!r}; give a list of names")
         words |= {key: tuple(some)} if key in top else {}
     study = Study(**words, scales=_scales(told), grids=grids)
-    _clash(told, dict(study.scales), grids)
+    _clash(told, study.scales, grids)
     if not study.name.replace("-", "").replace("_", "").isalnum():
         raise SsorlError(f"{path}: the name {study.name!r} serves for files too; use letters, digits and - alone")
     for key, names, known in (
@@ -135,7 +136,7 @@ def _scales(told: Told) -> dict[str, dict[str, Any]]:
     return {name: _settings(told, ("scales", name), settings) for name, settings in scales.items()}
 
 
-def _clash(told: Told, scales: dict[str, dict[str, Any]], grids: tuple[Grid, ...]) -> None:
+def _clash(told: Told, scales: Mapping[str, Mapping[str, Any]], grids: tuple[Grid, ...]) -> None:
     """Refuse a scale that sets what an axis varies: all of its values would come down to one."""
     for grid in grids:
         for axis, some in grid.axes.items():

@@ -1,0 +1,63 @@
+"""Which values a setting may have, told before anything long begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from ssorl.errors import SsorlError, nearest
+
+Rule = tuple[Callable[[Any], bool], str]
+
+
+def number(value: Any) -> bool:
+    """A finite number, and not a truth value, which Python takes for one."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def whole(value: Any, least: int) -> bool:
+    """A whole number; 10.0 is one."""
+    return number(value) and value == int(value) and value >= least
+
+
+SOME: Rule = (lambda v: whole(v, 1), "give a whole number from 1 up")
+ANY: Rule = (lambda v: whole(v, 0), "give a whole number from 0 up")
+NAMED: dict[str, Rule] = {  # where more is known than the kind of the default
+    **dict.fromkeys(("batch", "updates", "steps", "layers", "heads", "width", "context", "n_actions", "members"), SOME),
+    "policy_every": SOME,
+    "gamma": (lambda v: number(v) and 0 <= v < 1, "give a number from 0 up and below 1"),
+    "tau": (lambda v: number(v) and 0 < v <= 1, "give a number above 0 and at most 1"),
+    "half": (lambda v: v is None or isinstance(v, bool), "give true or false, or leave it out"),
+}
+
+
+def check_settings(whose: str, settings: Any, config: Any) -> None:
+    """Refuse a setting that there is none of, or a value that is none. What has no fields is refused elsewhere."""
+    if not isinstance(settings, Mapping):
+        raise SsorlError(f"the settings of {whose} are {settings!r}; give a table of names and values")
+    if config is None:
+        return
+    known = {field.name: field.default for field in fields(config)}
+    for name, value in settings.items():
+        if name not in known:
+            raise SsorlError(f"{whose} has no setting {name!r}; {nearest(name, known)}")
+        fits, cure = NAMED[name] if name in NAMED else like(known[name])
+        if not fits(value):
+            raise SsorlError(f"{name} of {whose} is {value!r}; {cure}")
+
+
+def like(default: Any) -> Rule:
+    """What may stand in place of a default."""
+    if isinstance(default, bool):
+        return lambda v: isinstance(v, bool), "give true or false"
+    if isinstance(default, int):
+        return ANY
+    if isinstance(default, float):
+        return number, "give a number"
+    if isinstance(default, tuple):
+        return lambda v: isinstance(v, list | tuple) and all(map(number, v)), "give a list of numbers"
+    if isinstance(default, str):
+        return lambda v: isinstance(v, str), "give text"
+    return lambda v: True, ""
