@@ -20,6 +20,7 @@ import numpy as np
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split, apply, truth
 from ssorl.data.stats import Standardiser
+from ssorl.errors import SsorlError
 from ssorl.evaluate import evaluate
 from ssorl.idm.fill import Filled, fill
 from ssorl.idm.fit import Idm, fit_many
@@ -181,6 +182,8 @@ def surest(filled: Filled, share: float | None) -> Episodes:
     """The labelled data without the actions the model is least sure of: all but this share of the proxies."""
     if share is None:
         return filled.eps
+    if not 0 < share <= 1:
+        raise SsorlError(f"certain is {share:g}; it is the share of the proxies to keep, above 0 and at most 1")
     half = (filled.eps.meta.high - filled.eps.meta.low) / 2
     steps = np.flatnonzero(filled.labels.proxy)
     doubt = ((filled.labels.std[steps] / np.where(half > 0, half, 1)) ** 2).mean(1)

@@ -135,6 +135,9 @@ def make_plan(
     if known:
         notes += [f"{note}; here they count as true actions" for note in eps.meta.notes if PROXIES in note]
     player = _agent(agent, preset, settings or {}, where, eps)
+    for flag, value in (("certain", certain), ("idm-updates", idm_updates), ("idm-members", idm_members)):
+        if value is not None and not player.view.needs_actions:
+            raise SsorlError(f"--{flag} means nothing to {agent}, which needs no proxy actions; leave it out")
     plan = Plan(
         {"agent": agent, "idm": idm, "preset": preset},
         player,

@@ -206,6 +206,7 @@ MISTAKES = {
     "fitted already": (["gaps.npz", "--out", "o.npz", "--idm", "idm", "--steps", "9"], "--steps"),
     "other robot": (["builtin/pointmass", "--quality", "50", "--out", "o.npz", "--idm", "idm"], "states of size 4"),
     "no steps": (["gaps.npz", "--out", "o.npz", "--steps", "0"], "--steps is 0"),
+    "two splits": (["a.npz", "--out", "o.npz", "--split", "s.json", "--fraction", "0.9"], "leave out --fraction"),
     "negative seed": (["gaps.npz", "--out", "o.npz", "--seed", "-1"], "--seed is -1"),
     "no rounds": (["gaps.npz", "--out", "o.npz", "--self-train", "-1"], "--self-train is -1"),
     "a folder in the way": (["gaps.npz", "--out", "o.npz", "--save-idm", "some", "--force"], "no saved model"),

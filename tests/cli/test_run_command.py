@@ -193,6 +193,7 @@ MISTAKES = {
     "beyond its range": (["full.npz", "--set", "gamma=2"], "gamma of td3bc is 2; give a number from 0 up and below 1"),
     "half a turn": (["full.npz", "--updates", "501"], "updates is 501 and must be a positive multiple of 2"),
     "no updates of the model": (["full.npz", "--idm-updates", "0"], "--idm-updates is 0"),
+    "no proxies": (["full.npz", "--agent", "dt-joint", "--certain", "0.5"], "--certain means nothing to dt-joint"),
     "half a setting": (["full.npz", "--set", "alpha"], "write NAME=VALUE"),
     "environment": (["full.npz", "--env", "Nowhere-v3"], "Nowhere-v3"),
     "other robot": (["full.npz", "--env", "hopper"], "states of 11"),

@@ -49,6 +49,7 @@ class DataShow:
             raise SsorlError(f"{self.plot}: {'is a folder; ' * self.plot.is_dir()}end the name in .png, .pdf or .svg")
         eps = self.input.load()
         if self.split is not None:
+            self.recipe.refuse_beside(self.split)
             eps = apply(Split.load(self.split), eps)
         elif self.recipe.asked:
             eps = apply(self.recipe.draw(eps), eps)

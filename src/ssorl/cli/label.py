@@ -173,6 +173,7 @@ class Label:
         from ssorl.data import Split
 
         if self.split is not None:
+            self.recipe.refuse_beside(self.split)
             return Split.load(self.split)
         return self.recipe.draw(eps) if self.recipe.asked_beyond_seed else None
 

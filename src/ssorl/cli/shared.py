@@ -85,6 +85,13 @@ class Recipe:
         """Whether any of it was given other than the seed, which fitting uses too."""
         return any(value is not None for name, value in vars(self).items() if name != "seed")
 
+    def refuse_beside(self, file: object) -> None:
+        """A split that was drawn before has its own settings."""
+        if self.asked_beyond_seed:
+            given = next(k for k, v in vars(self).items() if v is not None and k != "seed")
+            flag = "--" + given.replace("_", "-")
+            raise SsorlError(f"--split {file}: says itself which actions to hide; leave out {flag}")
+
     def draw(self, eps):
         """The split of these trajectories; what was not given has the default of the function that draws it."""
         from ssorl.data import split
