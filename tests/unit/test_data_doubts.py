@@ -208,7 +208,7 @@ def test_a_clock_that_float32_stops_is_noted(tmp_path, format):
     got = load(path)
     said = [n for n in got.meta.notes if n not in GOOD.meta.notes]
     assert got.obs.dtype == np.float32 and len(said) == 1
-    assert said[0].startswith("observation dimension 1 changes") and said[0].endswith(
+    assert said[0].startswith("observation dimension 1 is so far from zero") and said[0].endswith(
         "subtract its first value before saving"
     )
     assert format == "pickle" or opened(path, 6).meta == got.meta

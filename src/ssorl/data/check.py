@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ssorl.data.episodes import ROUNDING, Episodes, Meta, action_range, offsets, ranges
+from ssorl.data.stats import collapsed
 from ssorl.errors import DataError, SsorlError
 
 MIN_LENGTH = 2  # one step has no neighbour for the inverse dynamics window to look at
@@ -36,6 +37,7 @@ class Trajectory(NamedTuple):
     act: np.ndarray | None  # [T, A], NaN where missing; None = no actions at all
     rew: np.ndarray  # [T]
     terminated: bool
+    torn: int = 0  # steps whose next state is stored twice and not the same
 
 
 class Raw(NamedTuple):
@@ -47,6 +49,7 @@ class Raw(NamedTuple):
     terminated: np.ndarray  # [S] bool
     lengths: np.ndarray  # [E]
     dropped: int = 0  # trajectories that lost their last step, if the metadata does not say so already
+    torn: int = 0  # steps whose next state is stored twice and not the same
 
 
 @contextmanager
@@ -120,7 +123,7 @@ def build(
         if len(array) != want:
             more = " (observations: one more than steps in each trajectory)" if array is obs else ""
             raise DataError(f"{src}: {len(array)} {name} where {want} are due; the arrays must be equally long{more}")
-    start = offsets(lengths)
+    start, number = offsets(lengths), wish.first + np.arange(len(lengths))  # number: in the file, for complaints
     short = lengths < wish.min_length
     if short.all():
         raise DataError(
@@ -131,27 +134,29 @@ def build(
         keep = np.flatnonzero(~short)
         steps, rows = ranges(start[keep], lengths[keep]), ranges(start[keep] + keep, lengths[keep] + 1)
         meta = meta.noting(f"{short.sum()} trajectories shorter than {wish.min_length} steps were left out")
-        kept = replace(wish, min_length=0)
-        return build(obs[rows], act[steps], rew[steps], terminated[steps], lengths[keep], meta, kept)
+        obs, act, rew, terminated = obs[rows], act[steps], rew[steps], terminated[steps]
+        number, lengths, start = number[keep], lengths[keep], offsets(lengths[keep])
     if (lengths < MIN_LENGTH).any():
         worst = int(np.argmax(lengths < MIN_LENGTH))
+        why = "" if lengths[worst] else " (it is empty, or no state follows its only one)"
         raise DataError(
-            f"{src}: trajectory {wish.first + worst} has {lengths[worst]} step(s) and at least {MIN_LENGTH} are "
+            f"{src}: trajectory {number[worst]} has {lengths[worst]} step(s){why} and at least {MIN_LENGTH} are "
             f"needed; leave such trajectories out with --min-length {MIN_LENGTH}"
         )
-    obs = _finite(src, "observation", obs, start + np.arange(len(start)), wish.first)
-    rew = _finite(src, "reward", rew[:, None], start, wish.first)[:, 0]
+    whole = _finite(src, "observation", obs, start + np.arange(len(start)), number)
+    meta, obs = meta.noting(*collapsed(obs)), whole
+    rew = _finite(src, "reward", rew[:, None], start, number)[:, 0]
     ended = np.flatnonzero(terminated)
     inner = ended[~np.isin(ended, start[1:] - 1)]
     if len(inner):
-        e, t = _where(inner[0], start, wish.first)
+        e, t = _where(inner[0], start, number)
         raise DataError(f"{src}: trajectory {e} goes on after it terminated at step {t}; cut it there")
-    act = _whole(src, act, start, wish.first)
+    act = _whole(src, act, start, number)
     if not meta.act_low:
         meta = replace(meta, **action_range(act))
     return Episodes(
         obs=obs,
-        act=_within(src, act, start, meta, wish.first),
+        act=_within(src, act, start, meta, number),
         rew=rew,
         terminated=np.ascontiguousarray(terminated, bool),
         start=start,
@@ -162,16 +167,14 @@ def build(
 def join(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> Episodes:
     """Episodes from trajectories one by one; those whose last observation is unknown lose their last step."""
     raw = gather(trajectories, meta, wish)
-    if raw.dropped:
-        meta = meta.noting(dropped_note(raw.dropped))
-    return build(raw.obs, raw.act, raw.rew, raw.terminated, raw.lengths, meta, wish)
+    return build(*raw[:5], noted(meta, raw.dropped, raw.torn), wish)
 
 
 def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> Raw:
     """Trajectories end to end, each found to have the shape of the others."""
-    src, parts, dropped = meta.source, [], 0
-    n_act = len(meta.act_low)
-    for e, (obs, act, rew, terminated) in enumerate(trajectories, wish.first):
+    src, parts, dropped, torn = meta.source, [], 0, 0
+    n_act, sized = len(meta.act_low), None  # sized: the first trajectory that is not empty
+    for e, (obs, act, rew, terminated, n_torn) in enumerate(trajectories, wish.first):
         obs, rew = floats(src, e, "observations", obs), floats(src, e, "rewards", rew)
         rew = rew[:, 0] if rew.ndim == 2 and rew.shape[1] == 1 else rew
         if obs.ndim == 1:
@@ -192,6 +195,9 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> 
                 raise DataError(
                     f"{src}: trajectory {e} has {len(act)} actions but {len(rew)} rewards; they must be equally many"
                 )
+        if len(obs) == len(rew) == 0:  # of no size that could be trusted: a row is made for it below
+            parts.append((None, None, rew, False))
+            continue
         if len(obs) == len(rew):  # the state after the last action was never stored: drop, never invent
             rew, terminated, dropped = rew[:-1], False, dropped + 1
             act = None if act is None else act[:-1]
@@ -200,10 +206,11 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> 
                 f"{src}: trajectory {e} has {len(obs)} observations and {len(rew)} rewards; "
                 "as many, or one more observation, are due"
             )
-        if parts and obs.shape[1] != parts[0][0].shape[1]:
+        sized = sized or (e, obs.shape[1])
+        if obs.shape[1] != sized[1]:
             raise DataError(
-                f"{src}: trajectory {e} has observations of size {obs.shape[1]}, trajectory {wish.first} of size "
-                f"{parts[0][0].shape[1]}; put different robots into different files"
+                f"{src}: trajectory {e} has observations of size {obs.shape[1]}, trajectory {sized[0]} of size "
+                f"{sized[1]}; put different robots into different files"
             )
         if act is not None and n_act and act.shape[1:] != (n_act,):
             raise DataError(
@@ -211,8 +218,9 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> 
                 "put different robots into different files"
             )
         n_act = n_act if act is None else act.shape[1]
+        torn += n_torn
         parts.append((obs, act, rew, terminated))
-    if not parts:
+    if sized is None:
         raise DataError(f"{src}: holds no trajectories; nothing can be learnt from an empty file")
     lengths = np.array([len(p[2]) for p in parts])
     ended = np.zeros(int(lengths.sum()), bool)
@@ -220,13 +228,22 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> 
     acts = [
         np.full((n, n_act), np.nan, np.float32) if p[1] is None else p[1] for n, p in zip(lengths, parts, strict=True)
     ]
-    obs, rew = np.concatenate([p[0] for p in parts]), np.concatenate([p[2] for p in parts])
-    return Raw(obs, np.concatenate(acts) if n_act else None, rew, ended, lengths, dropped)
+    none = np.full((1, sized[1]), np.nan, np.float32)
+    obs = np.concatenate([none if p[0] is None else p[0] for p in parts])
+    rew = np.concatenate([p[2] for p in parts])
+    return Raw(obs, np.concatenate(acts) if n_act else None, rew, ended, lengths, dropped, torn)
 
 
-def dropped_note(n: int) -> str:
-    """What to say where the last step of `n` trajectories could not be kept."""
-    return f"the last step of {n} trajectories was dropped: the state after it was not stored"
+def noted(meta: Meta, dropped: int = 0, torn: int = 0) -> Meta:
+    """What to say where so many trajectories lost their last step and so many steps have two next states."""
+    if dropped:
+        meta = meta.noting(f"the last step of {dropped} trajectories was dropped: the state after it was not stored")
+    if torn:
+        meta = meta.noting(
+            f"next_observations is not the observation that follows at {torn} steps inside trajectories: the "
+            "observation was taken; check where trajectories begin"
+        )
+    return meta
 
 
 def shown(text: object) -> str:
@@ -250,25 +267,30 @@ def ending(src: str, episode: int, flags: object, n_steps: int) -> bool:
 
 
 def floats(src: str, episode: int, what: str, array: object) -> np.ndarray:
-    """What a reader found for one trajectory as float32, or a sentence that names it."""
+    """What a reader found for one trajectory, not yet checked, or a sentence that names it."""
     try:
         out = np.asarray(array)
         if out.dtype.kind not in "fiub":
             raise ValueError(f"dtype {out.dtype}")
-        return out.astype(np.float32, copy=False)
+        return narrow(out)
     except (ValueError, TypeError) as err:
         raise DataError(
             f"{src}: the {what} of trajectory {episode} are not an array of numbers ({shown(err)}); save them as one"
         ) from err
 
 
-def _where(step: int, start: np.ndarray, first: int) -> tuple[int, int]:
-    """Episode, counted from `first`, and position inside it of a flat index."""
+def narrow(values: np.ndarray) -> np.ndarray:
+    """As float32, but for float64: `build` makes that float32 too, and tells what was lost."""
+    return values if values.dtype.char == "d" else values.astype(np.float32, copy=False)
+
+
+def _where(step: int, start: np.ndarray, number: np.ndarray) -> tuple[int, int]:
+    """The number of the episode that a flat index is in, and its position there."""
     e = int(np.searchsorted(start, step, side="right")) - 1
-    return first + e, int(step - start[e])
+    return int(number[e]), int(step - start[e])
 
 
-def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray, first: int) -> np.ndarray:
+def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray, number: np.ndarray) -> np.ndarray:
     """The values as float32, after each is found to be a number that float32 can hold."""
     with np.errstate(over="ignore"):
         out = np.ascontiguousarray(values, np.float32)
@@ -276,28 +298,28 @@ def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray, first: i
     if good.all():
         return out
     row, dim = np.argwhere(~good)[0]
-    e, t = _where(row, start, first)
+    e, t = _where(row, start, number)
     raise DataError(
         f"{src}: trajectory {e} has the {what} {values[row, dim]} at step {t}, dimension {dim}; "
         "repair it or leave the trajectory out (only actions may be missing)"
     )
 
 
-def _whole(src: str, act: np.ndarray, start: np.ndarray, first: int) -> np.ndarray:
+def _whole(src: str, act: np.ndarray, start: np.ndarray, number: np.ndarray) -> np.ndarray:
     """The actions as float32, after each is found to be there in full or not at all."""
     with np.errstate(over="ignore"):
         out = np.ascontiguousarray(act, np.float32)
     missing = np.isnan(out)
     half = missing.any(1) & ~missing.all(1)
     if half.any():
-        e, t = _where(int(np.argmax(half)), start, first)
+        e, t = _where(int(np.argmax(half)), start, number)
         raise DataError(
             f"{src}: trajectory {e} has only part of its action at step {t}; give the whole action or NaN throughout"
         )
     infinite = np.isinf(out)
     if infinite.any():
         row, dim = np.argwhere(infinite)[0]
-        e, t = _where(row, start, first)
+        e, t = _where(row, start, number)
         raise DataError(
             f"{src}: trajectory {e} has the action {act[row, dim]:g} at step {t}, dimension {dim}; correct it, or "
             "write NaN where no action is known"
@@ -305,7 +327,7 @@ def _whole(src: str, act: np.ndarray, start: np.ndarray, first: int) -> np.ndarr
     return out
 
 
-def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta, first: int) -> np.ndarray:
+def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta, number: np.ndarray) -> np.ndarray:
     """Actions checked against their range; what is off by rounding is put on the bound."""
     low, high = np.array(meta.act_low, np.float64), np.array(meta.act_high, np.float64)
     if low.shape != (act.shape[1],) or high.shape != low.shape or not (low <= high).all():
@@ -317,7 +339,7 @@ def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta, first: int
     outside = (act < low - slack) | (act > high + slack)
     if outside.any():
         row, dim = np.argwhere(outside)[0]
-        e, t = _where(row, start, first)
+        e, t = _where(row, start, number)
         raise DataError(
             f"{src}: trajectory {e} has the action {act[row, dim]:g} at step {t}, dimension {dim}, outside "
             f"[{low[dim]:g}, {high[dim]:g}]; correct it or the declared range"

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ssorl.data.check import Raw, Wish, build, dropped_note, reading
+from ssorl.data.check import Raw, Wish, build, noted, reading
 from ssorl.data.episodes import Episodes, Meta, action_range, offsets
 from ssorl.data.split import Split, members_of
+from ssorl.data.stats import collapsed
 from ssorl.errors import DataError
 
 SIZE = 1 << 18  # steps read together, unless a single trajectory has more: it is never cut
@@ -146,7 +147,7 @@ class Stream:
     def _read(self) -> Iterator[tuple[int, Episodes]]:
         number = 0
         for file, wish in self.files:
-            for eps, _ in _checked(file, wish, replace(self.inside, source=file.meta.source), self.size, number):
+            for eps, _ in _checked(file, wish, replace(self.inside, source=file.meta.source), self.size):
                 if eps is not None:
                     yield number, replace(eps, meta=self.meta)
                     number += len(eps)
@@ -174,11 +175,13 @@ class Stream:
 def survey(file: Parted, wish: Wish, size: int | None = None, progress: Callable[[int], None] | None = None) -> Stream:
     """Once through a file: everything in it is checked, and what a stream holds of each trajectory is noted."""
     size = size or SIZE
-    found, short, dropped, n_act = [], 0, 0, 0
-    for eps, raw in _checked(file, wish, file.meta, size, 0):
+    found, lost, short, dropped, torn, n_act = [], {}, 0, 0, 0, 0
+    for eps, raw in _checked(file, wish, file.meta, size):
         short, dropped = short + int((raw.lengths < wish.min_length).sum()), dropped + raw.dropped
+        torn += raw.torn
         if eps is None:
             continue
+        lost |= dict.fromkeys(collapsed(raw.obs))
         if (found and eps.n_obs != found[0][0]) or (n_act and eps.n_act not in (0, n_act)):
             raise DataError(
                 f"{file.meta.source}: trajectories differ in the size of their states or actions; put different "
@@ -199,9 +202,10 @@ def survey(file: Parted, wish: Wish, size: int | None = None, progress: Callable
         np.concatenate([np.full((len(f[1]), n_act), np.nan, np.float32) if f[i] is None else f[i] for f in found])
         for i in (4, 5)
     )
-    meta = file.meta if not dropped else file.meta.noting(dropped_note(dropped))
+    meta = noted(file.meta, dropped, torn)
     if short:
         meta = meta.noting(f"{short} trajectories shorter than {wish.min_length} steps were left out")
+    meta = meta.noting(*lost)
     if not meta.act_low:
         meta = replace(meta, **_range(low, high))
     start = offsets(lengths)
@@ -232,9 +236,9 @@ def chain(labelled: Stream, unlabelled: Stream) -> Stream:
     )
 
 
-def _checked(file: Parted, wish: Wish, meta: Meta, size: int, first: int) -> Iterator[tuple[Episodes | None, Raw]]:
+def _checked(file: Parted, wish: Wish, meta: Meta, size: int) -> Iterator[tuple[Episodes | None, Raw]]:
     """Once through a file; each part passes the same gate as a whole file does. None: all in it is too short."""
-    parts = file.read(size)
+    parts, first = file.read(size), 0
     while True:
         # Entered for each part: a generator that is left waiting must not hold the interpreter's warnings.
         with reading(meta.source, file.kind):
@@ -247,7 +251,7 @@ def _checked(file: Parted, wish: Wish, meta: Meta, size: int, first: int) -> Ite
                 open_ended = replace(meta, act_low=tuple(-x for x in edge), act_high=edge)
             if (raw.lengths >= wish.min_length).any():
                 eps = build(*raw[:5], open_ended, replace(wish, first=first))
-                first += len(eps)
+            first += len(raw.lengths)
         yield eps, raw
 
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes
 
+CLOSE = 1e-5  # two states nearer than this, relative (or a tenth of it, absolute), differ by rounding
+
 
 class Standardiser(NamedTuple):
     """Mean and deviation of the states; a constant dimension is centred and left unscaled."""
@@ -70,6 +72,34 @@ def profile(eps: Episodes) -> dict:
         "warnings": oddities(eps),
         "notes": list(eps.meta.notes),
     }
+
+
+def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The rows at which [N, …] and [N, …] differ by more than rounding; NaN differs from nothing."""
+    axes = tuple(range(1, a.ndim))
+    rows = np.flatnonzero((a != b).any(axes))
+    x, y = a[rows].astype(np.float64), b[rows].astype(np.float64)
+    return rows[(np.abs(x - y) > CLOSE * (np.abs(y) + 0.1)).any(axes)]
+
+
+def collapsed(obs: np.ndarray) -> list[str]:
+    """What to say of float64 states, [N, O], with a column that float32 holds still, such as the time on a clock."""
+    if obs.dtype.char != "d" or not len(obs):
+        return []
+    found = []
+    with np.errstate(all="ignore"):
+        low, high = obs.min(0), obs.max(0)
+        size = np.maximum(np.abs(low), np.abs(high))
+        # Far from zero for its spread, which is more than what rounding does to a constant.
+        for dim in np.flatnonzero((high - low < size / 8) & (high - low > 1e-11 * size)):
+            moved = np.diff(obs[:, dim]) != 0
+            lost = np.diff(obs[:, dim].astype(np.float32))[moved] == 0
+            if lost.mean() > 0.5:
+                found.append(
+                    f"observation dimension {dim} is so far from zero that float32, in which values are kept, loses "
+                    "most of its changes: subtract its first value before saving"
+                )
+    return found
 
 
 def oddities(eps: Episodes) -> list[str]:

@@ -123,7 +123,10 @@ def writer(path: str | Path, format: str | None = None, force: bool = False) -> 
     path = Path(path)
     format = format or SUFFIXES.get(path.suffix)
     if format is None:
-        raise DataError(f"{path}: end it in {', '.join(SUFFIXES)}, or name the format ({', '.join(FORMATS)}) with --to")
+        raise DataError(
+            f"{path}: end it in {', '.join(SUFFIXES)}; `ssorl data convert` and `ssorl label` write the formats "
+            f"{', '.join(FORMATS)} under any name, with --to"
+        )
     module = _format(format)
     if path.exists() and not force:
         raise DataError(f"{path}: exists already; choose another name or pass --force")

@@ -6,18 +6,19 @@ import errno
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import h5py
 import numpy as np
 
-from ssorl.data.check import ANY, Raw, Wish, build, dropped_note, head, reading
-from ssorl.data.episodes import Episodes, Meta, ranges
+from ssorl.data.check import ANY, Raw, Wish, build, head, narrow, noted, reading
+from ssorl.data.episodes import ROUNDING, Episodes, Meta, ranges
 from ssorl.data.parts import About, Labelled, Parted, about, spans
 from ssorl.data.sources.npz import meta_from_json
+from ssorl.data.stats import apart
 from ssorl.envs.scores import SCORES
 from ssorl.errors import DataError
 
@@ -43,18 +44,20 @@ def load(path: Path, wish: Wish = ANY) -> Episodes:
     with reading(str(path), KIND), h5py.File(path, "r") as file:
         plan = _layout(file, path, wish)
         raw = _part(plan, 0, len(plan.bounds) - 1)
-        return build(*raw[:5], plan.meta, wish)
+        meta = _fitting(plan, [] if raw.act is None else [raw.act])
+        return build(*raw[:5], noted(meta, torn=raw.torn), wish)
 
 
 def parted(path: Path, wish: Wish = ANY) -> Parted:
     """The same file, to be read some episodes at a time."""
     with reading(str(path), KIND), h5py.File(path, "r") as file:
         plan = _layout(file, path, wish)
-        meta, n_steps = plan.meta, int(plan.bounds[-1])
+        acts = () if plan.act is None else (block for _, block in _blocks(plan.act, 0, len(plan.act)))
+        meta, n_steps, breaks = _fitting(plan, acts), int(plan.bounds[-1]), plan.breaks
 
     def read(size: int) -> Iterator[Raw]:
         with h5py.File(path, "r", rdcc_nbytes=CACHE) as file:
-            plan = _layout(file, path, wish)
+            plan = _layout(file, path, wish, breaks)
             for first, last in spans(plan.bounds, size):
                 if plan.nxt is not None or plan.bounds[last] - plan.bounds[first] > last - first:
                     yield _part(plan, first, last)
@@ -72,10 +75,14 @@ class Layout(NamedTuple):
     bounds: np.ndarray  # [E+1]: the first row of each episode, then the row past the last
     ended: np.ndarray  # [E] bool: which terminated
     meta: Meta
+    named: bool  # it is the file's name alone that tells the range of the actions
+    breaks: np.ndarray | None  # the rows whose next state is not the row that follows, if they had to be found
 
 
-def _layout(file: h5py.File, path: Path, wish: Wish) -> Layout:
-    """Where episodes begin and end, after the datasets are found to agree; only the flags are read."""
+def _layout(file: h5py.File, path: Path, wish: Wish, breaks: np.ndarray | None = None) -> Layout:
+    """Where episodes begin and end, after the datasets are found to agree. Only the flags are read, or, where the file
+    marks no timeouts and `breaks` are not given, the states.
+    """
     src, task = str(path), task_of(path.stem)
     names = set(file)  # the links themselves: `in file` would follow them, out of the file if they lead there
     lacking = [k for k in ("observations", "rewards") if k not in names]
@@ -99,11 +106,16 @@ def _layout(file: h5py.File, path: Path, wish: Wish) -> Layout:
     nxt = _dataset(file, "next_observations", src) if "next_observations" in names else None
     if nxt is not None and nxt.shape != obs.shape:
         raise DataError(f"{src}: next_observations has shape {nxt.shape}, observations {obs.shape}; they must agree")
-    meta = _meta(file, src, task, 0 if act is None or act.ndim != 2 else act.shape[1])
+    own = _own_meta(file, src)
+    meta = own or _named_meta(src, task, 0 if act is None or act.ndim != 2 else act.shape[1])
     if timeouts is None:
-        horizon = SCORES[task].horizon if task else 1000
-        timeouts = _cut_at_horizon(terminals, n, horizon)
-        meta = meta.noting(f"the file marks no timeouts: episodes were cut at the horizon of {horizon} steps")
+        horizon, where = SCORES[task].horizon if task else 1000, ""
+        breaks = _breaks(obs, nxt) if breaks is None else breaks
+        resets = np.setdiff1d(breaks, terminals)
+        timeouts = np.union1d(resets, _cut_at_horizon(np.union1d(terminals, resets), n, horizon))
+        if len(resets):
+            where = f"at {len(resets)} rows whose next_observations is not the row that follows, and "
+        meta = meta.noting(f"the file marks no timeouts: episodes were cut {where}at the horizon of {horizon} steps")
     ends = np.union1d(terminals, timeouts)
     bounds = np.unique(np.concatenate([[0], ends + 1, [n]]))
     # The rows after the last ending are a cut-off episode; one row alone is not even that.
@@ -119,8 +131,9 @@ def _layout(file: h5py.File, path: Path, wish: Wish) -> Layout:
             )
         if not some.all():
             meta = meta.noting(f"{(~some).sum()} episodes of a single row were left out: no state follows it")
-        meta = meta.noting(dropped_note(int(some.sum())))
-    return Layout(obs, nxt, act, rew, bounds, np.isin(bounds[1:] - 1, terminals), meta)
+        meta = noted(meta, dropped=int(some.sum()))
+    ended, named = np.isin(bounds[1:] - 1, terminals), own is None and bool(meta.act_low)
+    return Layout(obs, nxt, act, rew, bounds, ended, meta, named, breaks)
 
 
 def _part(plan: Layout, first: int, last: int) -> Raw:
@@ -128,23 +141,28 @@ def _part(plan: Layout, first: int, last: int) -> Raw:
     bounds = plan.bounds[first : last + 1]
     a, b = int(bounds[0]), int(bounds[-1])
     lengths, ends = np.diff(bounds), bounds[1:] - 1 - a
+    kind = narrow(np.empty(0, plan.obs.dtype)).dtype
     act = None if plan.act is None else plan.act[a:b]
     rew = plan.rew[a:b].reshape(-1) if len(plan.rew) == len(plan.obs) else plan.rew[:].reshape(-1)[a:b]
     if plan.nxt is not None:
         rows = np.repeat(np.arange(len(lengths)), lengths)  # one array, changed in place: it is as large as an action
         rows += np.arange(b - a)
-        flat = np.empty((b - a + len(lengths), plan.obs.shape[1]), np.float32)
+        flat = np.empty((b - a + len(lengths), plan.obs.shape[1]), kind)
         _scatter(plan.obs, a, rows, flat)
-        rows[:] = -1
-        rows[ends] = ends + np.arange(1, len(lengths) + 1)
-        _scatter(plan.nxt, a, rows, flat)
+        rows += 1
+        torn = 0
+        for at, block in _blocks(plan.nxt, a, b - a):
+            block = block.astype(kind, copy=False)
+            final = ends[slice(*np.searchsorted(ends, [at, at + len(block)]))]
+            flat[rows[final]] = block[final - at]
+            torn += len(apart(block, flat[rows[at : at + len(block)]]))
         ended = np.zeros(b - a, bool)
         ended[ends] = plan.ended[first:last]
-        return Raw(flat, act, rew, ended, lengths)
+        return Raw(flat, act, rew, ended, lengths, torn=torn)
     # Without the state after it, the last row of an episode gives its observation to the step before.
     keep = np.ones(b - a, bool)
     keep[ends] = False
-    flat = np.empty((b - a, plan.obs.shape[1]), np.float32)
+    flat = np.empty((b - a, plan.obs.shape[1]), kind)
     _scatter(plan.obs, a, np.arange(b - a), flat)
     some = lengths > 1
     flat = flat if some.all() else flat[np.repeat(some, lengths)]
@@ -178,7 +196,7 @@ def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
                     made[name] = file.create_dataset(name, shape, values.dtype, **options)
                 made[name][at : at + len(values)] = values
             at += eps.n_steps
-        # Of fixed length on purpose: see `_meta`.
+        # Of fixed length on purpose: see `_own_meta`.
         file.attrs["ssorl"] = np.bytes_(json.dumps(asdict(what.meta)))
 
 
@@ -235,14 +253,18 @@ def _blocks(data: h5py.Dataset, first: int, n: int) -> Iterator[tuple[int, np.nd
 
 
 def _scatter(data: h5py.Dataset, first: int, rows: np.ndarray, out: np.ndarray) -> None:
-    """out[rows[i]] = data[first + i], block by block; rows of -1 are passed over."""
+    """out[rows[i]] = data[first + i], block by block."""
     for a, block in _blocks(data, first, len(rows)):
-        to = rows[a : a + len(block)]
-        kept = to >= 0
-        if kept.all():
-            out[to] = block
-        elif kept.any():
-            out[to[kept]] = block[kept]
+        out[rows[a : a + len(block)]] = block
+
+
+def _breaks(obs: h5py.Dataset, nxt: h5py.Dataset | None) -> np.ndarray:
+    """The rows whose next state is not the row that follows, ascending: an episode ended there."""
+    found = [np.array([], np.int64)]
+    for a, block in _blocks(nxt, 0, len(obs) - 1) if nxt is not None else ():
+        after = obs[a + 1 : a + 1 + len(block)].astype(np.float32, copy=False)
+        found.append(apart(block.astype(np.float32, copy=False), after) + a)
+    return np.concatenate(found)
 
 
 def _cut_at_horizon(terminals: np.ndarray, n: int, horizon: int) -> np.ndarray:
@@ -253,12 +275,30 @@ def _cut_at_horizon(terminals: np.ndarray, n: int, horizon: int) -> np.ndarray:
     return np.repeat(first, count) + horizon * number - 1
 
 
-def _meta(file: h5py.File, src: str, task: str | None, n_act: int) -> Meta:
+def _own_meta(file: h5py.File, src: str) -> Meta | None:
+    """What a file that ssorl wrote says of itself."""
     # Text of variable length lies in HDF5's global heap, and a damaged heap sends libhdf5 round in circles for ever.
     if "ssorl" in file.attrs and file.attrs.get_id("ssorl").dtype.kind == "S":
         return meta_from_json(np.bytes_(file.attrs["ssorl"]).decode(), src)
+    return None
+
+
+def _named_meta(src: str, task: str | None, n_act: int) -> Meta:
+    """What the name of a file says."""
     if task is None:
         return Meta(source=src)
     ref = SCORES[task]
     bounds = {"act_low": (-1.0,) * n_act, "act_high": (1.0,) * n_act, "act_range": "declared"} if n_act else {}
     return Meta(source=src, env=task, random_return=ref.random, expert_return=ref.expert, **bounds)
+
+
+def _fitting(plan: Layout, acts: Iterable[np.ndarray]) -> Meta:
+    """The metadata, less a range that the name alone speaks of and some action leaves."""
+    slack = 1 + 2 * ROUNDING  # what `build` forgives
+    if not plan.named or not any((np.abs(block) > slack).any() for block in acts):
+        return plan.meta
+    meta = replace(plan.meta, act_low=(), act_high=(), act_range="assumed")
+    return meta.noting(
+        f"the file is named after {meta.env}, but some actions leave the range of that task, [-1, 1], so that it is "
+        "not taken for declared"
+    )

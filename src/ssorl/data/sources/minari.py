@@ -156,7 +156,7 @@ def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
         (path / "data").mkdir(parents=True)
         meta = what.meta
         storage = MinariStorage.new(
-            path / "data",
+            (path / "data").resolve(),  # Minari joins a relative path to itself
             observation_space=Box(-np.inf, np.inf, (what.n_obs,), np.float32),
             action_space=Box(meta.low, meta.high, (what.n_act,), np.float32),
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ssorl.data.check import ANY, Raw, Wish, build, dropped_note, head, reading
+from ssorl.data.check import ANY, Raw, Wish, build, head, narrow, noted, reading
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.parts import About, Labelled, Parted, about
 from ssorl.data.sources.npz import meta_from_json
@@ -50,9 +50,7 @@ def load(path: Path, wish: Wish = ANY) -> Episodes:
         table = pa.concat_tables(tables, promote_options="permissive")
         meta = _meta(path, src, table.column_names)
         raw = _raw(_in_order(table, src), src, wish)
-        if raw.dropped:
-            meta = meta.noting(dropped_note(raw.dropped))
-        return build(*raw[:5], meta, wish)
+        return build(*raw[:5], noted(meta, raw.dropped), wish)
 
 
 def parted(path: Path, wish: Wish = ANY) -> Parted:
@@ -242,7 +240,7 @@ def _raw(table, src: str, wish: Wish) -> Raw:
     after = [NEXT + n.removeprefix(STATE) for n in states]
     if all(n in names for n in after):
         last = bounds[1:] - 1
-        flat = np.empty((len(obs) + len(lengths), obs.shape[1]), np.float32)
+        flat = np.empty((len(obs) + len(lengths), obs.shape[1]), obs.dtype)
         flat[np.arange(len(obs)) + np.repeat(np.arange(len(lengths)), lengths)] = obs
         tail = np.concatenate([_column(table.take(last), n, src) for n in after], axis=1)
         if tail.shape[1] != obs.shape[1]:
@@ -285,7 +283,7 @@ def _index(table, name: str, src: str) -> np.ndarray:
 
 
 def _column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
-    """One column as [rows, size] float32; rows without a value are NaN where that is allowed."""
+    """One column as [rows, size]; rows without a value are NaN where that is allowed."""
     import pyarrow as pa
 
     column = table.column(name).combine_chunks()
@@ -295,16 +293,16 @@ def _column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
     if column.null_count and not nullable:
         raise DataError(f"{src}: column {name} has {column.null_count} empty rows; only actions may be missing")
     if not hasattr(column, "flatten") or isinstance(column, pa.StructArray) or not pa.types.is_nested(column.type):
-        return column.to_numpy(zero_copy_only=False).astype(np.float32)[:, None]
+        return narrow(column.to_numpy(zero_copy_only=False))[:, None]
     there = ~np.asarray(column.is_null())
     if not there.any():
         return np.full((len(column), column.type.list_size), np.nan, np.float32)
-    flat = column.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    flat = narrow(column.drop_null().flatten().to_numpy(zero_copy_only=False))
     widths = np.asarray(column.drop_null().value_lengths())
     size = int(widths[0])
     if (widths != size).any():
         raise DataError(f"{src}: the vectors in column {name} are not all of one size; put other robots in other files")
-    out = np.full((len(column), size), np.nan, np.float32)
+    out = np.full((len(column), size), np.nan, flat.dtype)
     out[there] = flat.reshape(-1, size)
     return out
 

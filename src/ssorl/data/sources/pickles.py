@@ -22,6 +22,7 @@ from ssorl.data.check import ANY, Trajectory, Wish, ending, floats, head, join, 
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.sources.d4rl import task_of
 from ssorl.data.sources.npz import meta_from_json
+from ssorl.data.stats import apart
 from ssorl.envs.scores import SCORES
 from ssorl.errors import DataError
 
@@ -90,16 +91,19 @@ def _trajectory(item: object, e: int, src: str) -> Trajectory:
         if item.get(key) is None:
             raise DataError(f"{src}: trajectory {e} has no {key}; each needs observations and rewards")
     obs, rew = floats(src, e, "observations", item["observations"]), floats(src, e, "rewards", item["rewards"])
+    torn = 0
     if item.get("next_observations") is not None:
         nxt = floats(src, e, "next_observations", item["next_observations"])
-        if nxt.shape != obs.shape or nxt.size == 0:
+        if nxt.shape != obs.shape:
             raise DataError(
                 f"{src}: trajectory {e} has observations of shape {obs.shape} and next_observations of {nxt.shape}; "
-                "they must agree and not be empty"
+                "they must agree"
             )
-        obs = np.concatenate([obs, nxt[-1:]])
+        if obs.size:  # an empty trajectory is left to `build`, which may be asked to leave it out
+            torn = len(apart(nxt[:-1], obs[1:]))
+            obs = np.concatenate([obs, nxt[-1:]])
     flags = next((item[k] for k in ("terminals", "terminated", "dones") if item.get(k) is not None), None)
-    return Trajectory(obs, item.get("actions"), rew, ending(src, e, flags, rew.size))
+    return Trajectory(obs, item.get("actions"), rew, ending(src, e, flags, rew.size), torn)
 
 
 class _Dtype:
