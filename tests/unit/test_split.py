@@ -6,8 +6,9 @@ from conftest import make_episodes
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ssorl.data.split import THIRDS, Split, apply, by_return, coupled, decoupled, truth, wide
+from ssorl.data.split import THIRDS, Split, apply, by_return, copies, coupled, decoupled, truth, wide
 from ssorl.errors import DataError
+from ssorl.idm.fit import hold_out
 
 SEEDS = st.integers(0, 50)
 
@@ -42,10 +43,26 @@ def test_decoupled_draws_from_its_thirds(n, labelled, unlabelled, fraction, seed
     third = {name: set(order[a:b]) for name, a, b in zip(THIRDS, cuts[:-1], cuts[1:], strict=True)}
     assert set(split.labelled) <= third[labelled] and set(split.unlabelled) <= third[unlabelled]
     assert len(split.labelled) == int(fraction * n + 0.5) and len(split.unlabelled) == int(0.1 * n + 0.5)
-    counts = np.bincount(split.labelled, minlength=n)[list(third[labelled])]
-    assert counts.max() - counts.min() <= 1  # past the size of a third, everyone comes equally often
-    if len(split.labelled) + len(split.unlabelled) <= len(third[labelled]):
-        assert not set(split.labelled) & set(split.unlabelled)
+    assert not set(split.labelled) & set(split.unlabelled)
+    counts = np.bincount(split.labelled, minlength=n)[list(third[labelled] - set(split.unlabelled))]
+    assert counts.max() - counts.min() <= 1  # past the size of what it has, everyone comes equally often
+
+
+@given(SEEDS, st.sampled_from([30, 60, 100]))
+def test_copies_keep_their_actions_together(seed, quality):
+    """What one copy shows is not hidden in another, and a model is not validated by what it was fitted to."""
+    eps = make_episodes([2] * 30, seed=seed)
+    assert np.array_equal(copies(eps), np.arange(30))
+    repeated = np.sort(np.random.default_rng(seed).choice(30, 50))
+    twice = eps.take(repeated)
+    assert np.array_equal(repeated[copies(twice)], repeated)  # a copy is found, and of what it is
+    split = coupled(twice, 0.2, quality, seed)
+    assert not set(repeated[split.labelled]) & set(repeated[split.unlabelled])
+    most = np.bincount(repeated).max()
+    assert 10 <= len(split.labelled) < 10 + most and len(split.labelled) + len(split.unlabelled) == 50
+    train, held, _ = hold_out(apply(split, twice), 0.1, seed)
+    of = repeated[twice.episode_of_step]
+    assert len(held) and not set(of[train]) & set(of[held])
 
 
 @given(SEEDS)

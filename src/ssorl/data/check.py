@@ -237,7 +237,10 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> 
 def noted(meta: Meta, dropped: int = 0, torn: int = 0) -> Meta:
     """What to say where so many trajectories lost their last step and so many steps have two next states."""
     if dropped:
-        meta = meta.noting(f"the last step of {dropped} trajectories was dropped: the state after it was not stored")
+        meta = meta.noting(
+            f"the last step of {dropped} trajectories was dropped: the state after it was not stored; "
+            "whether a task ended there is lost with it, so critics expect too much near such an end"
+        )
     if torn:
         meta = meta.noting(
             f"next_observations is not the observation that follows at {torn} steps inside trajectories: the "

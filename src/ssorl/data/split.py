@@ -54,7 +54,10 @@ class Split:
 
 
 def coupled(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int = 0) -> Split:
-    """`fraction` of all trajectories, drawn from the bottom `quality` % by return, keep their actions."""
+    """`fraction` of all trajectories, drawn from the bottom `quality` % by return, keep their actions.
+
+    Copies of one trajectory, as the wide subsample has them, stay together: what one shows is not hidden in another.
+    """
     _all_have_actions(eps)
     n_labelled = _count(eps, fraction, "--fraction")
     if not 0 < quality <= 100:
@@ -65,8 +68,13 @@ def coupled(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int
             f"{eps.meta.source}: the bottom {quality:g} % has {len(pool)} of {len(eps)} trajectories but {n_labelled} "
             f"are to keep their actions; raise --quality to {100 * fraction:g} or more, or lower --fraction"
         )
-    rng = _rng(seed)
-    labelled = np.sort(rng.choice(pool, n_labelled, replace=False))
+    rng, first = _rng(seed), copies(eps)
+    if np.array_equal(first, np.arange(len(eps))):
+        labelled = np.sort(rng.choice(pool, n_labelled, replace=False))
+    else:
+        chosen = rng.permutation(np.unique(first[pool]))
+        enough = np.searchsorted(np.cumsum(np.bincount(first)[chosen]), n_labelled) + 1
+        labelled = np.flatnonzero(np.isin(first, chosen[:enough]))
     rest = np.setdiff1d(np.arange(len(eps)), labelled)
     return _split(eps, labelled, rest, kind="coupled", fraction=fraction, quality=quality, seed=seed)
 
@@ -81,9 +89,9 @@ def decoupled(
 ) -> Split:
     """Labelled trajectories from one third by return, unlabelled ones from one third; sizes as shares of the dataset.
 
-    Where one third serves both, no trajectory is in both as long as there are enough. Where it has fewer than are
-    asked for (the paper asks for half of the dataset from a third of it), each stands in the split equally often, up
-    to one.
+    Where one third serves both, no trajectory is in both; if it has too few, they are shared out in proportion. Where
+    there are fewer than are asked for (the paper asks for half of the dataset from a third of it), each stands in the
+    split equally often, up to one.
     """
     _all_have_actions(eps)
     for third in (labelled, unlabelled):
@@ -96,9 +104,13 @@ def decoupled(
     pools = {name: order[a:b] for name, a, b in zip(THIRDS, cuts[:-1], cuts[1:], strict=True)}
     if not all(len(p) for p in pools.values()):
         raise DataError(f"{eps.meta.source}: {len(eps)} trajectories cannot be cut into thirds; at least 3 are needed")
-    keep = _draw(pools[labelled], n_labelled, rng)
-    rest = np.setdiff1d(pools[unlabelled], keep) if labelled == unlabelled else pools[unlabelled]
-    hide = _draw(rest if len(rest) else pools[unlabelled], n_unlabelled, rng)
+    pool, rest, both = pools[labelled], pools[unlabelled], n_labelled + n_unlabelled
+    if labelled == unlabelled and both > len(pool) > 1:
+        cut = min(max(_round(len(pool) * n_labelled / both), 1), len(pool) - 1)
+        pool, rest = np.split(rng.permutation(pool), [cut])
+    keep = _draw(pool, n_labelled, rng)
+    left = np.setdiff1d(rest, keep)
+    hide = _draw(left if len(left) else rest, n_unlabelled, rng)
     recipe = {
         "labelled": labelled,
         "labelled_fraction": labelled_fraction,
@@ -168,6 +180,19 @@ def members_of(split: Split, eps: Episodes) -> tuple[np.ndarray, np.ndarray]:
         raise DataError("the split names trajectories that are not there; draw it again")
     order = np.argsort(both, kind="stable")
     return both[order], hidden[order]
+
+
+def copies(eps: Episodes) -> np.ndarray:
+    """For each trajectory the number of the first that is the same: its own, where it is no copy, [E].
+
+    A stream does not hold the states that would tell; its trajectories are taken to be no copies.
+    """
+    if not hasattr(eps, "obs"):
+        return np.arange(len(eps))
+    ends = (eps.obs[eps.start[:-1] + np.arange(len(eps))], eps.obs[eps.start[1:] + np.arange(len(eps))])
+    told = np.column_stack([eps.lengths, eps.returns, *ends])
+    _, first, which = np.unique(told, axis=0, return_index=True, return_inverse=True)
+    return first[which.reshape(-1)]
 
 
 def fingerprint(eps: Episodes) -> int:

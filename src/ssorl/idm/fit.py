@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl.data.episodes import Episodes
+from ssorl.data.split import copies
 from ssorl.errors import DataError, SsorlError
 from ssorl.idm.inputs import Inputs, inputs
 from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
@@ -67,7 +68,7 @@ def windows(eps: Episodes, steps: np.ndarray) -> Windows:
 def hold_out(eps: Episodes, share: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Labelled steps for training, for validation, and the trajectories held out (at least one).
 
-    A single labelled trajectory cannot be held out whole: its last tenth is.
+    A single labelled trajectory cannot be held out whole: its last tenth is. Copies of one are held out together.
     """
     steps = np.flatnonzero(eps.labelled)
     if len(steps) < 2:
@@ -77,11 +78,13 @@ def hold_out(eps: Episodes, share: float, seed: int) -> tuple[np.ndarray, np.nda
         )
     episode = eps.episode_of_step[steps]
     labelled = np.unique(episode)
-    if len(labelled) == 1:
+    first = copies(eps)[labelled]
+    distinct = np.unique(first)
+    if len(distinct) == 1:
         cut = len(steps) - max(1, round(share * len(steps)))
         return steps[:cut], steps[cut:], labelled
-    n = min(len(labelled) - 1, max(1, round(share * len(labelled))))
-    held = np.sort(np.random.default_rng(seed).choice(labelled, n, replace=False))
+    n = min(len(distinct) - 1, max(1, round(share * len(distinct))))
+    held = labelled[np.isin(first, np.random.default_rng(seed).choice(distinct, n, replace=False))]
     inside = np.isin(episode, held)
     return steps[~inside], steps[inside], held
 

@@ -12,6 +12,8 @@ from ssorl.idm.fit import Idm, fit_many
 from ssorl.idm.label import predict
 from ssorl.idm.model import IdmConfig
 
+FAR = 1_000_003
+
 
 @dataclass(frozen=True)
 class Round:
@@ -65,7 +67,8 @@ def self_train_many(
             grown[steps] = act
             growing[i] = growing[i].with_actions(grown)
             rest[i] = np.setdiff1d(rest[i], steps, assume_unique=True)
-        fitted = fit_many([(growing[i], tasks[i][1] + r + 1) for i in missing], config)
+        # Far from the seeds of other tasks, which are small numbers: no two fits are to draw alike.
+        fitted = fit_many([(growing[i], tasks[i][1] + FAR * (r + 1)) for i in missing], config)
         for i, idm in zip(missing, fitted, strict=True):
             done[i].append(Round(idm, np.sort(moved[i][0]), moved[i][2]))
     if report:

@@ -46,6 +46,7 @@ SCALES: dict[str, Scale] = {
     "lite": Scale(
         "lite",
         "the paper's design and data with fewer updates (a quarter for TD3+BC and CQL), a smaller DT, smaller batches, "
+        "higher learning rates of DT and of the inverse dynamics model, "
         "three seeds",
         size="full",
         seeds=3,
