@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ssorl.errors import SsorlError
@@ -37,7 +38,8 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
             f"{path.parent}: cannot be written ({err.strerror}); set SSORL_CACHE to a folder that can"
         ) from err
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when this process ends, however it ends
+        with suppress(OSError):  # some network folders know no locks
+            fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when this process ends, however it ends
         if _intact(path):
             return path
         for stale in path.parent.glob(f".tmp-{path.name}-*"):  # of a maker that was killed; the lock is ours now

@@ -115,7 +115,7 @@ class Log:
 def lines(file: Path | str) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl`; one that was cut off while it was written is left out."""
     found = []
-    for text in Path(file).read_text().splitlines() if Path(file).exists() else []:
+    for text in Path(file).read_text(errors="replace").splitlines() if Path(file).exists() else []:
         try:
             line = json.loads(text)
         except ValueError:

@@ -298,8 +298,10 @@ def _lock(path: Path) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when this process ends, anyhow
-        except OSError as err:
+        except BlockingIOError as err:
             raise SsorlError(f"{path}: another process is at work on it; wait for it or choose another --out") from err
+        except OSError:
+            pass  # some network folders know no locks
         yield
 
 

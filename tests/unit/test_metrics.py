@@ -230,3 +230,8 @@ def test_wandb_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(SsorlError, match=r"not installed; pip install 'ssorl\[wandb\]'"):
         Log(tmp_path, ["a"], wandb="robots")
+
+
+def test_a_wrong_byte_costs_its_line_alone(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"run": "a", "at": 1}\n{"run": "a", "\xa2": 2, "at": "x"}\n\xff\xfe\n')
+    assert lines(tmp_path / "metrics.jsonl") == [{"run": "a", "at": 1}]

@@ -268,6 +268,7 @@ def test_the_number_of_seeds_that_is_asked_for_wins():
     data = Study("data", "data", (Grid({"dataset": "x", "kind": "data", "seeds": 1}),))
     assert len(data.points("lite", 4)) == 1  # a picture of one split
     assert Study("own", "own", (Grid({"dataset": "x"}, {"seed": [0, 1]}),)).names_seeds
+    assert Study("own", "own", (Grid({"dataset": "x"}, {"which": {"a": {"seed": 0}, "b": {"seed": 5}}}),)).names_seeds
 
 
 def test_labels_carry_settings_that_join():

@@ -531,6 +531,62 @@ def test_a_file_that_has_changed_is_refused(dataset, tmp_path, pointmass):
     assert run(some, store).done == 2
 
 
+def test_a_model_of_other_data_is_fitted_anew(dataset, tmp_path, pointmass):
+    """A batch that was killed between its model and its first result leaves no result that would tell."""
+    path = tmp_path / "mine.npz"
+    shutil.copy(dataset, path)
+    cells = Study("s", "s", (Grid({"dataset": str(path), **BASE}),)).cells("smoke")
+    assert run(cells, tmp_path / "store").done == 1
+    shutil.rmtree(tmp_path / "store" / "cells")
+    save(pointmass[5:45], path, force=True)
+    assert run(cells, tmp_path / "store").done == run(cells, tmp_path / "fresh").done == 1
+    assert told(tmp_path / "store", cells[0]) == told(tmp_path / "fresh", cells[0])
+
+
+def test_a_file_that_means_something_else_is_refused(dataset, tmp_path, pointmass):
+    path = tmp_path / "mine.npz"
+    save(pointmass[:40], path)
+    cells = Study("s", "s", (Grid({"dataset": str(path), **BASE}, {"variant": ("baseline",)}),)).cells("smoke")
+    assert run(cells, tmp_path / "store").done == 1
+    save(pointmass[:40].with_meta(expert_return=1e6), path, force=True)
+    with pytest.raises(ChangedError, match=r"has changed since .* \(then expert_return 90.38, now 1000000"):
+        run(cells, tmp_path / "store")
+
+
+def test_a_diverged_run_takes_no_other_s_curve(cells, tmp_path, monkeypatch):
+    """As on a GPU, where the policies of all runs at a look are in one file."""
+    real, train_many = looks.pipeline.players_at, pipeline.train_many
+
+    def players_at(*args):
+        first, *rest = real(*args)
+        return [first._replace(params=jax.tree.map(lambda x: np.full_like(x, np.nan), first.params)), *rest]
+
+    monkeypatch.setattr(pipeline, "train_many", lambda *args, **how: train_many(*args, **(how | {"together": True})))
+    monkeypatch.setattr(looks.pipeline, "players_at", players_at)
+    assert run(cells, tmp_path) == (5, {})
+    curves = [told(tmp_path, cell)["curve"] for cell in cells]
+    assert sum("score" in curve and None not in curve["score"] for curve in curves) == 4
+
+
+def test_data_that_cannot_be_read_is_its_batch_s_to_tell(tmp_path, monkeypatch):
+    """Where a device's memory is asked after first, too."""
+    gone = resolve({"dataset": str(tmp_path / "gone.npz"), **BASE}, SCALES["smoke"])
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert schedule.room([gone]) == schedule.MOST_ON_CPU
+
+
+def test_only_what_was_not_written_makes_a_disk_full():
+    try:
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as err:
+            raise SsorlError("x.npz: cannot be written") from err
+    except SsorlError as err:
+        assert schedule._unwritten(err)
+    assert schedule._unwritten(RuntimeError("a worker: [Errno 28] No space left on device"))
+    assert not schedule._unwritten(SsorlError("gone.npz: no such file")) and not schedule._unwritten(None)
+
+
 def test_data_without_a_place_to_play(dataset, tmp_path, pointmass):
     save(pointmass[:40].with_meta(env=None), tmp_path / "lost.npz")
     lost = resolve({"dataset": str(tmp_path / "lost.npz"), **BASE}, SCALES["smoke"])

@@ -155,6 +155,14 @@ def begin_work(store: Path, cells: Sequence[Cell]) -> Path:
     return path
 
 
+def clear_work(path: Path) -> None:
+    """Remove a batch's checkpoints, the note of whose they are last: without it nobody would find the rest."""
+    for one in path.iterdir() if path.is_dir() else ():
+        if one.name != "cells.json":
+            shutil.rmtree(one, ignore_errors=True) if one.is_dir() else one.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
 def begun(store: Path) -> list[list[Cell]]:
     """The batches that were begun and not ended; of those that turn out to be through the checkpoints are removed."""
     found = []
@@ -164,7 +172,7 @@ def begun(store: Path) -> list[list[Cell]]:
         except (OSError, ValueError, TypeError, AttributeError, RecursionError, SsorlError):
             continue  # of another version, or not ours
         if all(finished(store, cell) for cell in cells):
-            shutil.rmtree(path.parent, ignore_errors=True)
+            clear_work(path.parent)
         else:
             found.append(cells)
     return found

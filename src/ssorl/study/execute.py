@@ -5,7 +5,7 @@ It needs the cells and the store's folder alone, so that a batch can be shipped 
 
 from __future__ import annotations
 
-import shutil
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ from ssorl.pipeline import Task
 from ssorl.plan import Plan, suited
 from ssorl.result import Scale, plain, scale_of
 from ssorl.runs import describe
-from ssorl.study.cells import begin_work, claim, data_of, finished, work, write
+from ssorl.study.cells import begin_work, claim, clear_work, data_of, finished, work, write
 from ssorl.study.grid import Cell
 from ssorl.study.looks import Looks
 from ssorl.study.models import Kept, proxies
@@ -106,6 +106,11 @@ def _dataset(name: str, changed: int) -> Data:
     return Data(eps, describe(eps))
 
 
+def described(name: str) -> dict[str, Any]:
+    """What is on record of a dataset, as a file keeps it."""
+    return json.loads(json.dumps(dataset(name).about))
+
+
 def check_data(store: Path, name: str) -> None:
     """Refuse a file that has changed since results were made from it: old and new ones would stand side by side.
 
@@ -113,9 +118,12 @@ def check_data(store: Path, name: str) -> None:
     """
     if name.startswith("sim/") or not (was := data_of(store, name)):
         return
-    now = dataset(name).about
-    if was["digest"] != now["digest"]:
+    now = described(name)
+    if any(was[key] != now[key] for key in was.keys() & now.keys()):
         then, here = (f"{one['trajectories']:,} trajectories, {one['steps']:,} steps" for one in (was, now))
+        if was["digest"] == now["digest"]:  # the same numbers, told to mean something else
+            key = next(key for key in was if key in now and was[key] != now[key])
+            then, here = f"{key} {was[key]}", str(now[key])
         raise ChangedError(
             f"{name}: has changed since the results in {store} were made from it (then {then}, now {here}); give "
             "another --store, or the data as it was"
@@ -150,7 +158,7 @@ def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) 
     if errors:
         raise errors[0]
     if keep.work:
-        shutil.rmtree(keep.work, ignore_errors=True)
+        clear_work(keep.work)
 
 
 def plan_of(cell: Cell, eps: Episodes) -> Plan:

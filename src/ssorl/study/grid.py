@@ -170,7 +170,10 @@ class Study:
     @property
     def names_seeds(self) -> bool:
         """Whether a grid says itself which seeds it has."""
-        return any("seed" in grid.base or "seed" in grid.axes for grid in self.grids)
+        axes = [axis for grid in self.grids for axis in grid.axes.values()]
+        labels = [one for axis in axes if isinstance(axis, Mapping) for one in axis.values()]
+        told = [one for grid in self.grids for one in (grid.base, grid.axes)] + [*labels, *self.scales.values()]
+        return any("seed" in one for one in told if one)
 
     def cells(self, scale: str | Scale, seeds: int | None = None) -> list[Cell]:
         """Each cell once."""

@@ -6,7 +6,7 @@ To play at every look would stop the device for seconds, twenty times over, whil
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Looks:
         nothing, at = np.full(len(plan.looks_at), np.nan), {n: place for place, n in enumerate(plan.looks_at)}
         scores = np.stack([done.curve.get("score", nothing) for done in trained])
 
-        def play(files: list[Path]) -> None:
+        def play(files: list[Path], alone: bool = False) -> None:
             players, where = [], []
             for file in files:
                 n, *ends = map(int, file.stem.split("-"))
@@ -56,8 +56,11 @@ class Looks:
                 params = unflat(read_npz(file), trained[0].policy, "policy")
                 players += pipeline.players_at(plan, runs[own], [done.scaler for done in trained[own]], params)
                 where += [(run, at[n]) for run in range(*ends)]
-            earned = pipeline.glimpse(plan, players, partial(watch.progress, "evaluating"))
-            scores[tuple(np.transpose(where))] = earned
+            # Alone, one that has diverged takes its own point and no other's.
+            for some in ([i] for i in range(len(players))) if alone else [list(range(len(players)))]:
+                with suppress(SsorlError) if alone else nullcontext():
+                    earned = pipeline.glimpse(plan, [players[i] for i in some], partial(watch.progress, "evaluating"))
+                    scores[tuple(np.transpose([where[i] for i in some]))] = earned
 
         for files in self._together():
             try:
@@ -65,7 +68,7 @@ class Looks:
             except SsorlError:
                 for file in files:
                     with suppress(SsorlError):
-                        play([file])
+                        play([file], alone=True)
         return scores
 
     def _together(self) -> Iterator[list[Path]]:

@@ -32,7 +32,9 @@ class Kept(Keep):
         return self.store / "idms" / cell.idm_hash
 
     def filled(self, cell: Any, data: Episodes) -> Filled | None:
-        """Label again with the model that was fitted; its report is as it was."""
+        """Label again with the model that was fitted, if it was to this data; its report is as it was."""
+        if not self._of_this(cell):
+            return None
         try:
             report = read_json(self.home(cell) / "report.json")  # written last
             ready = files.load(self.home(cell) / "model")
@@ -43,8 +45,24 @@ class Kept(Keep):
 
     def labels(self, cell: Any, done: Filled) -> None:
         """Keep a model."""
+        from ssorl.study.execute import described
+
+        (self.home(cell) / "report.json").unlink(missing_ok=True)  # of other data, if there is one
         files.save(done.ready, self.home(cell) / "model")
+        write_json(self.home(cell) / "data.json", described(cell.dataset))
         write_json(self.home(cell) / "report.json", done.report)
+
+    def _of_this(self, cell: Any) -> bool:
+        """Whether the data is what a model was fitted to. Simulated data is what its name says."""
+        from ssorl.study.execute import described
+
+        if cell.dataset.startswith("sim/"):
+            return True
+        try:
+            was = read_json(self.home(cell) / "data.json")
+        except (OSError, SsorlError):
+            return False
+        return was == described(cell.dataset)
 
     def checkpoints(self) -> Path | None:
         """Of the batch's trainings."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import threading
 import traceback
@@ -72,8 +74,11 @@ def room(group: list[Cell]) -> int:
 
     if jax.default_backend() == "cpu" or group[0].kind != "return":
         return MOST_ON_CPU
-    eps = dataset(group[0].dataset).eps
-    agent, own = plan_of(group[0], eps).agent, 0
+    try:
+        eps = dataset(group[0].dataset).eps
+        agent, own = plan_of(group[0], eps).agent, 0
+    except SsorlError:  # the batch's to tell of
+        return MOST_ON_CPU
     need = sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
     if apart := {(cell.recipe, cell.seed): cell for cell in group if cell.setup == "decoupled"}:
         left = [lengths_left(cell, eps) for cell in apart.values()]
@@ -172,7 +177,7 @@ class _Job:
         except ChangedError:  # of all cells alike
             raise
         except Exception as err:
-            if shutil.disk_usage(self.store).free < FULL:
+            if _unwritten(err) and shutil.disk_usage(self.store).free < FULL:
                 raise SsorlError(
                     f"{self.store}: the disk is full ({_line(err)}); make room and give the same command again, which "
                     "goes on from here"
@@ -191,6 +196,17 @@ class _Job:
             self.counted |= new
             if new:
                 self.tell("cells", len(new), "")
+
+
+def _unwritten(err: BaseException | None) -> bool:
+    """Whether it came of a disk without room; what a worker elsewhere raised comes as text."""
+    while err is not None:
+        if getattr(err, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        if any(os.strerror(n) in str(err) for n in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
+            return True
+        err = err.__cause__ or err.__context__
+    return False
 
 
 def _line(err: Exception) -> str:
