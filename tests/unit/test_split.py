@@ -48,6 +48,16 @@ def test_decoupled_draws_from_its_thirds(n, labelled, unlabelled, fraction, seed
     assert counts.max() - counts.min() <= 1  # past the size of what it has, everyone comes equally often
 
 
+def test_a_split_stays_what_it_is():
+    """Published results are of these draws: a cell's name knows the recipe and the seed, not how they are drawn."""
+    eps = make_episodes([2] * 30, seed=0)
+    one = coupled(eps, 0.2, 50, 3)
+    assert one.labelled.tolist() == [0, 6, 13, 14, 19, 26]
+    apart, shared = decoupled(eps, "low", 0.2, "high", 0.2, 3), decoupled(eps, "med", 0.1, "med", 0.2, 3)
+    assert apart.labelled.tolist() == [7, 9, 13, 14, 16, 24] and apart.unlabelled.tolist() == [1, 18, 21, 25, 27, 28]
+    assert shared.labelled.tolist() == [3, 22, 29] and shared.unlabelled.tolist() == [6, 8, 10, 11, 23, 26]
+
+
 @given(SEEDS, st.sampled_from([30, 60, 100]))
 def test_copies_keep_their_actions_together(seed, quality):
     """What one copy shows is not hidden in another, and a model is not validated by what it was fitted to."""

@@ -109,7 +109,7 @@ def decoupled(
         cut = min(max(_round(len(pool) * n_labelled / both), 1), len(pool) - 1)
         pool, rest = np.split(rng.permutation(pool), [cut])
     keep = _draw(pool, n_labelled, rng)
-    left = np.setdiff1d(rest, keep)
+    left = np.setdiff1d(rest, keep) if labelled == unlabelled else rest
     hide = _draw(left if len(left) else rest, n_unlabelled, rng)
     recipe = {
         "labelled": labelled,
