@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -37,7 +36,7 @@ from ssorl.plan import Cell, Job, Plan, as_config, make_plan
 from ssorl.player import Player
 from ssorl.report.page import page
 from ssorl.result import cell_result, parent_result
-from ssorl.store import read_json, read_npz, write_json, write_npz
+from ssorl.store import hold, read_json, read_npz, write_json, write_npz
 
 Read = TypeVar("Read")
 
@@ -296,12 +295,7 @@ def _lock(path: Path) -> Iterator[None]:
     except OSError as err:
         raise SsorlError(f"{path}: cannot be written ({err.strerror}); choose another --out") from err
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the system when this process ends, anyhow
-        except BlockingIOError as err:
-            raise SsorlError(f"{path}: another process is at work on it; wait for it or choose another --out") from err
-        except OSError:
-            pass  # some network folders know no locks
+        hold(lock, f"{path}: another process is at work on it; wait for it or choose another --out")
         yield
 
 

@@ -13,9 +13,9 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -141,6 +141,15 @@ def _reason(err: Exception) -> str:
     return str(err).encode("unicode_escape").decode()[:200] or type(err).__name__
 
 
+def hold(lock: IO[str], busy: str) -> None:
+    """Lock an open file, or say that it is `busy`. Some network folders know no locks: there all go on."""
+    with suppress(OSError):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise SsorlError(busy) from err
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Make a folder and be the only process that writes there; what an earlier one left unfinished is cleared away."""
@@ -150,12 +159,7 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as err:
         raise SsorlError(f"{folder}: cannot be written ({err.strerror}); choose another folder") from err
     with lock:  # the system lets go of it when the process ends, however it ends
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            raise SsorlError(f"{folder}: another process is training here; wait for it or choose another") from err
-        except OSError:
-            pass  # some network folders know no locks
+        hold(lock, f"{folder}: another process is training here; wait for it or choose another")
         for left in folder.glob(".tmp-*"):
             shutil.rmtree(left, ignore_errors=True)
         yield

@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ssorl import runs, store
 from ssorl.cache import cached
 from ssorl.errors import SsorlError
 from ssorl.store import atomic
@@ -107,3 +110,17 @@ def test_atomic_replaces_files_and_folders(tmp_path):
         _ = 1 / 0
     assert (tmp_path / "file").read_text() == "second"
     assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".tmp")) == []
+
+
+def test_a_file_system_without_locks_is_no_other_process(tmp_path, monkeypatch):
+    """Some network folders know none: there all go on, and nobody is told to wait for somebody who is not there."""
+
+    def flock(file, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with runs._lock(tmp_path / "run"), store.locked(tmp_path / "checkpoints"):
+        assert cached("a.txt", lambda path: path.write_text("made")).read_text() == "made"
+    monkeypatch.setattr(fcntl, "flock", lambda file, how: (_ for _ in ()).throw(BlockingIOError()))
+    with pytest.raises(SsorlError, match="another process is at work on it"), runs._lock(tmp_path / "run"):
+        pass

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-FILMED = ("hopper", "walker2d", "halfcheetah", "maze2d")  # environments that a video can be drawn of
+FILMED = ("hopper", "walker2d", "halfcheetah", "maze2d", "pointmass")  # environments that a video can be drawn of
 
 
 def show_profile(told: dict) -> None:
