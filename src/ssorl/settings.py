@@ -26,7 +26,7 @@ SOME: Rule = (lambda v: whole(v, 1), "give a whole number from 1 up")
 ANY: Rule = (lambda v: whole(v, 0), "give a whole number from 0 up")
 NAMED: dict[str, Rule] = {  # where more is known than the kind of the default
     **dict.fromkeys(("batch", "updates", "steps", "layers", "heads", "width", "context", "n_actions", "members"), SOME),
-    "policy_every": SOME,
+    **dict.fromkeys(("policy_every", "unlabelled"), SOME),
     "gamma": (lambda v: number(v) and 0 <= v < 1, "give a number from 0 up and below 1"),
     "tau": (lambda v: number(v) and 0 < v <= 1, "give a number above 0 and at most 1"),
     "half": (lambda v: v is None or isinstance(v, bool), "give true or false, or leave it out"),

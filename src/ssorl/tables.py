@@ -92,9 +92,15 @@ def bases(data: Sequence[Dataset]) -> list[int]:
 
 
 def make_pool(eps: Episodes, steps: np.ndarray, length: int, n_labels: int = 0, base: int = 0) -> Pool:
-    """These steps of a run's trajectories, still on the host, so that several can be stacked before they travel."""
+    """These steps of a run's trajectories, still on the host, so that several can be stacked before they travel.
+
+    Those with an action come first; among themselves they stay in order.
+    """
+    has = eps.labelled[steps]
+    steps = np.concatenate([steps[has], steps[~has]])
     padded = np.concatenate([steps, np.full(max(0, length - len(steps)), steps[0], np.int32)])
-    return Pool(_joined(n_labels, eps.scaled_actions()), padded + np.int32(base), np.int32(len(steps)), np.int32(base))
+    n, known = np.int32(len(steps)), np.int32(has.sum())
+    return Pool(_joined(n_labels, eps.scaled_actions()), padded + np.int32(base), n, np.int32(base), known)
 
 
 def _joined(length: int, *arrays: np.ndarray) -> np.ndarray:

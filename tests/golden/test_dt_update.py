@@ -33,6 +33,7 @@ SETTINGS = {
     "temperature_lr": LR,
     "scale": 0.1,
 }
+JOINT = {"batch": 2, "unlabelled": B - 2, "lambda_s": 0.03, "lambda_r": 0.2}
 
 
 # --- a second opinion, in NumPy ------------------------------------------------------------------------------
@@ -85,7 +86,7 @@ def log_density(mean, log_std, raw):
 def losses(params, batch, noise, temperature, joint):
     """The loss and its parts, over the steps that exist and those whose action is known."""
     out = transformer(params["body"], batch)
-    state, action = out[batch.labelled][:, 1], out[batch.mask][:, 2]
+    state = out[batch.labelled][:, 1]
     mean = apply(params["mean"], state)
     log_std = -5 + 3.5 * (np.tanh(apply(params["log_std"], state)) + 1)
     raw = np.arctanh(np.clip(batch.act[batch.labelled], -EDGE, EDGE))
@@ -93,8 +94,13 @@ def losses(params, batch, noise, temperature, joint):
     parts = {name: -log_density(mean, log_std, x).mean() for name, x in (("nll", raw), ("entropy", sample))}
     parts["actor_loss"] = loss = parts["nll"] - temperature * parts["entropy"]
     if joint:
-        parts["obs_loss"] = ((apply(params["next_obs"], action) - batch.next_obs[batch.mask]) ** 2).sum(-1).mean()
-        parts["rew_loss"] = ((apply(params["rew"], action)[:, 0] - batch.rew[batch.mask]) ** 2).mean()
+        parts |= {"obs_loss": 0, "rew_loss": 0}
+        for own in ([0, 1], [2]):  # sequences with actions, and one without
+            mask = np.zeros_like(batch.mask)
+            mask[own] = batch.mask[own]
+            action = out[mask][:, 2]
+            parts["obs_loss"] += ((apply(params["next_obs"], action) - batch.next_obs[mask]) ** 2).sum(-1).mean()
+            parts["rew_loss"] += ((apply(params["rew"], action)[:, 0] - batch.rew[mask]) ** 2).mean()
         parts["loss"] = loss = loss + 0.03 * parts["obs_loss"] + 0.2 * parts["rew_loss"]
     return loss, {name: value.real for name, value in parts.items()}
 
@@ -192,7 +198,7 @@ def on_device(x):
 @pytest.mark.parametrize(("name", "clip"), [("dt", 0.25), ("dt-joint", 100.0)])
 def test_update(name, clip):
     joint = name == "dt-joint"
-    agent = make(name, clip=clip, **SETTINGS, **({"lambda_s": 0.03, "lambda_r": 0.2} if joint else {}))
+    agent = make(name, clip=clip, **(SETTINGS | (JOINT if joint else {})))
     state, batch = fixed(agent)
     key = jax.random.key(KEY)
     noise = np.asarray(jax.random.normal(jax.random.split(key)[1], (B, K, N_ACT)), np.float64)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from conftest import make_episodes
 
-from ssorl.agents.windows import Windows
+from ssorl.agents.windows import BothWindows, Windows
 from ssorl.data.stats import Standardiser
 from ssorl.errors import DataError
 from ssorl.tables import Dataset, make_pool, make_table
@@ -27,7 +27,8 @@ def drawn(eps, needs_actions, steps=None, n=400):
     run = Run(eps, 0, steps)
     identity = Standardiser(np.zeros(eps.n_obs, np.float32), np.ones(eps.n_obs, np.float32))
     pool = jax.device_put(make_pool(run.eps, _steps(run, 0, needs_actions), 16))
-    window = Windows(n, K, needs_actions).draw(make_table([Dataset(eps, identity)]), pool, jax.random.key(0))
+    view = Windows(n, K) if needs_actions else BothWindows(n, n // 2, K)
+    window = view.draw(make_table([Dataset(eps, identity)]), pool, jax.random.key(0))
     first = [int(np.flatnonzero(eps.rew == r)[0]) for r in np.asarray(window.rew)[:, 0]]
     return jax.tree.map(np.asarray, window), np.array(first)
 
@@ -72,7 +73,33 @@ def test_the_pool_decides_where_windows_start(eps):
     _, first = drawn(eps, needs_actions=True, steps=np.array([2, 7]))
     assert set(first) == {2, 7}
     assert 120 < (first == 2).sum() < 280
-    _, first = drawn(eps, needs_actions=False, steps=np.array([9]))
-    assert set(first) == {9}
+    _, first = drawn(eps, needs_actions=False, steps=np.array([9, 4, 10]))
+    assert set(first[:400]) == {4} and set(first[400:]) == {9, 10}
     with pytest.raises(DataError, match="have no action"):
         drawn(eps, needs_actions=True, steps=np.array([9]))
+
+
+def test_sequences_of_both_kinds_have_their_own_share(eps):
+    """However few the steps of a kind are, and each of them alike."""
+    window, first = drawn(eps, needs_actions=False)
+    with_action, without = first[:400], first[400:]
+    assert set(with_action) == set(range(11)) - {1, 9, 10} and set(without) == {1, 9, 10}
+    assert window.labelled[:400, 0].all() and not window.labelled[400:, 0].any()
+    assert window.mask[:, 0].all()
+    assert window.labelled[400:][without == 1, 1].all()  # a window that starts without an action may come to some
+    for start, share in [(0, 50), (8, 50)]:
+        assert share / 2 < (with_action == start).sum() < share * 1.6
+    assert 45 < (without == 9).sum() < 90
+
+
+@pytest.mark.parametrize("length", [4, 16])
+def test_a_kind_that_a_run_has_none_of_is_masked(eps, length):
+    """Where the table of steps is full, what would be drawn lies past its end."""
+    identity = Standardiser(np.zeros(eps.n_obs, np.float32), np.ones(eps.n_obs, np.float32))
+    table, view = make_table([Dataset(eps, identity)]), BothWindows(5, 3, K)
+    for steps, there, gone in [([2, 3, 6, 7], slice(0, 5), slice(5, 8)), ([1, 9, 10, 10], slice(5, 8), slice(0, 5))]:
+        pool = jax.device_put(make_pool(eps, np.array(steps, np.int32), length))
+        window = jax.tree.map(np.asarray, view.draw(table, pool, jax.random.key(1)))
+        assert window.mask[there, 0].all()
+        assert not window.mask[gone].any() and not window.labelled[gone].any()
+        assert all(np.isfinite(x).all() for x in window)

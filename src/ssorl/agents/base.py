@@ -38,6 +38,7 @@ class Pool(NamedTuple):
     steps: Rows  # [P] int32, numbers in the table; only the first `n` count, the rest is padding
     n: Rows | np.int32  # scalar int32
     base: Rows | np.int32 = np.int32(0)  # scalar int32, where in the table the run's dataset begins
+    known: Rows | np.int32 = np.int32(0)  # scalar int32: so many of the steps have an action, and they are the first
 
     def actions(self, step: jax.Array) -> jax.Array:
         """Those of some steps of the table, [..., A]."""
@@ -79,10 +80,15 @@ class Transitions(NamedTuple):
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Batch:
         """B transitions."""
-        # The remainder of 32 random bits favours no step by more than n / 2^32; `randint` would draw twice.
-        step = pool.steps[jax.random.bits(key, (self.batch,), jnp.uint32) % pool.n.astype(jnp.uint32)]
+        step = pool.steps[below(pool.n, self.batch, key)]
         row = table.row[step]
         return Batch(table.obs[row], pool.actions(step), table.rew[step], table.cont[step], table.obs[row + 1])
+
+
+def below(n: Any, count: int, key: jax.Array) -> jax.Array:
+    """That many numbers, uniform from 0 to n - 1; [count] uint32."""
+    # The remainder of 32 random bits favours no number by more than n / 2^32; `randint` would draw twice.
+    return jax.random.bits(key, (count,), jnp.uint32) % n.astype(jnp.uint32)
 
 
 class Agent(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ssorl.agents.base import Metrics
 from ssorl.agents.dt import DT, average, policy_loss
 from ssorl.agents.gpt import linear, linear_draws
-from ssorl.agents.windows import Window, Windows
+from ssorl.agents.windows import BothWindows, Window
 from ssorl.nn import Params
 
 
@@ -19,19 +19,23 @@ from ssorl.nn import Params
 class DTJoint(DT):
     """DT-Joint, the paper's comparison without proxy labels (arXiv 2210.06518, appendix on DT-Joint).
 
-    nll + lambda_s |s_{t+1} - s^|^2 + lambda_r |r_t - r^|^2, the first over steps with an action, the others over all. A
-    missing action is a token of zeros. The paper does not say which token predicts what: here a state's token predicts
-    its action, as in DT, and the action's token what follows it, the next state and the reward, each by one linear
-    layer. States are standardised, rewards as they are. The entropy's bound is that of DT, over labelled steps.
+    E_labelled [nll + e] + E_unlabelled [e] with e = lambda_s |s_{t+1} - s^|^2 + lambda_r |r_t - r^|^2: a sum of two
+    means, for each of which an update has sequences of its own. A missing action is a token of zeros. The paper does
+    not say which token predicts what: here a state's token predicts its action, as in DT, and the action's token what
+    follows it, the next state and the reward, each by one linear layer. States are standardised, rewards as they are.
+    The entropy's bound is that of DT, over labelled steps.
     """
 
+    unlabelled: int = 256  # sequences an update that start at a step without an action, beside `batch` with one
     lambda_s: float = 0.01  # weight of the squared error of the next state, summed over its dimensions
     lambda_r: float = 0.1  # weight of the squared error of the reward
 
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = DT.PRESETS | {"quick": DT.PRESETS["quick"] | {"unlabelled": 64}}
+
     @property
-    def view(self) -> Windows:
-        """Sequences from any step."""
-        return Windows(self.batch, self.context, needs_actions=False)
+    def view(self) -> BothWindows:
+        """Sequences of both kinds."""
+        return BothWindows(self.batch, self.unlabelled, self.context)
 
     def draws(self, n_obs: int, n_act: int) -> dict[str, Any]:
         """Those of DT and the two heads."""
@@ -46,7 +50,12 @@ class DTJoint(DT):
         out = out.reshape(*batch.rew.shape, 3, self.width)
         loss, metrics = policy_loss(params, out[..., 1, :], batch, temperature, k_sample, self.edge)
         next_obs, rew = (linear(params[name], out[..., 2, :]) for name in ("next_obs", "rew"))
-        obs_loss = average(jnp.square(next_obs - batch.next_obs).sum(-1), batch.mask)
-        rew_loss = average(jnp.square(rew[..., 0] - batch.rew), batch.mask)
+        obs_loss = self.both(jnp.square(next_obs - batch.next_obs).sum(-1), batch.mask)
+        rew_loss = self.both(jnp.square(rew[..., 0] - batch.rew), batch.mask)
         loss = loss + self.lambda_s * obs_loss + self.lambda_r * rew_loss
         return loss, metrics | {"loss": loss, "obs_loss": obs_loss, "rew_loss": rew_loss}
+
+    def both(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """The mean over the sequences with actions and that over those without, summed."""
+        n = self.batch
+        return average(x[:n], mask[:n]) + average(x[n:], mask[n:])

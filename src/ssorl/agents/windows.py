@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ssorl.agents.base import Pool, Table
+from ssorl.agents.base import Pool, Table, below
 
 
 class Window(NamedTuple):
@@ -28,29 +29,63 @@ class Window(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Windows whose first step is uniform over the pool, with replacement.
-
-    The steps after the first are those of its trajectory, in the pool or not; what is missing of them is masked.
-    """
+    """Windows whose first step is uniform over the pool, with replacement."""
 
     batch: int
     length: int  # K
-    needs_actions: bool = True  # whether a window must start at a step with an action
+
+    @property
+    def needs_actions(self) -> bool:
+        """A window starts at a step with an action."""
+        return True
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Window:
         """B windows, gathered where they lie."""
-        first = pool.steps[jax.random.bits(key, (self.batch,), jnp.uint32) % pool.n.astype(jnp.uint32)]
-        place, left = jnp.arange(self.length), table.left[first][:, None]
-        step = first[:, None] + jnp.minimum(place, left - 1)
-        mask, row, act = place < left, table.row[step], pool.actions(step)
-        known = ~jnp.isnan(act).any(-1)
-        return Window(
-            table.obs[row],
-            jnp.where(known[..., None], act, 0),
-            table.rew[step],
-            table.obs[row + 1],
-            table.rtg[step],
-            table.time[step],
-            mask,
-            mask & known,
-        )
+        return windows(table, pool, pool.steps[below(pool.n, self.batch, key)], self.length)
+
+
+class BothWindows(NamedTuple):
+    """Windows that start at a step with an action, and behind them in the batch those that start at one without.
+
+    Uniform over either kind, with replacement. Where a run has none of a kind, those windows are masked throughout.
+    """
+
+    labelled: int
+    unlabelled: int
+    length: int  # K
+
+    @property
+    def needs_actions(self) -> bool:
+        """A step without an action has its use too."""
+        return False
+
+    def draw(self, table: Table, pool: Pool, key: jax.Array) -> Window:
+        """Both kinds of windows, gathered where they lie."""
+        k_labelled, k_unlabelled = jax.random.split(key)
+        rest = pool.n - pool.known
+        with_action = below(jnp.maximum(pool.known, 1), self.labelled, k_labelled)
+        without = pool.known.astype(jnp.uint32) + below(jnp.maximum(rest, 1), self.unlabelled, k_unlabelled)
+        drawn = windows(table, pool, pool.steps[jnp.concatenate([with_action, without])], self.length)
+        there = jnp.repeat(jnp.array([pool.known, rest]) > 0, np.array([self.labelled, self.unlabelled]))[:, None]
+        return drawn._replace(mask=drawn.mask & there, labelled=drawn.labelled & there)
+
+
+def windows(table: Table, pool: Pool, first: jax.Array, length: int) -> Window:
+    """Those that start at these steps [B].
+
+    The steps after the first are those of its trajectory, in the pool or not; what is missing of them is masked.
+    """
+    place, left = jnp.arange(length), table.left[first][:, None]
+    step = first[:, None] + jnp.minimum(place, left - 1)
+    mask, row, act = place < left, table.row[step], pool.actions(step)
+    known = ~jnp.isnan(act).any(-1)
+    return Window(
+        table.obs[row],
+        jnp.where(known[..., None], act, 0),
+        table.rew[step],
+        table.obs[row + 1],
+        table.rtg[step],
+        table.time[step],
+        mask,
+        mask & known,
+    )
