@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ssorl.agents.base import Metrics
+from ssorl.agents.base import Metrics, View
 from ssorl.agents.gpt import draw, gpt, gpt_draws, linear, linear_draws
 from ssorl.agents.lamb import clipped_lamb
 from ssorl.agents.windows import Window, Windows
@@ -74,7 +74,7 @@ class DT:
         return 1
 
     @property
-    def view(self) -> Windows:
+    def view(self) -> View:
         """Sequences that start at a step with an action."""
         return Windows(self.batch, self.context)
 
