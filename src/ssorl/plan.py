@@ -21,7 +21,6 @@ from ssorl.errors import DataError, SsorlError
 from ssorl.idm.fill import resolve
 from ssorl.idm.label import PROXIES, Labeller, check_fit
 from ssorl.idm.model import IdmConfig
-from ssorl.settings import check_settings
 from ssorl.train import check_counts
 
 VARIANTS = ("baseline", "ss", "oracle")
@@ -248,7 +247,6 @@ def _agent(name: str, preset: str, settings: dict[str, Any], env: str | None, ep
     family = (env or "").partition("-")[0]
     if kind is not None and preset == "paper" and family in kind.PRESETS:
         preset = family
-    check_settings(name, settings, kind)
     return suited(make(name, preset, **settings), env, eps)
 
 

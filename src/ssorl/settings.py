@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from ssorl.errors import SsorlError, nearest
 
@@ -14,7 +17,7 @@ Rule = tuple[Callable[[Any], bool], str]
 
 def number(value: Any) -> bool:
     """A finite number, and not a truth value, which Python takes for one."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def whole(value: Any, least: int) -> bool:
@@ -34,10 +37,10 @@ NAMED: dict[str, Rule] = {  # where more is known than the kind of the default
 
 
 def check_settings(whose: str, settings: Any, config: Any) -> None:
-    """Refuse a setting that there is none of, or a value that is none. What has no fields is refused elsewhere."""
+    """Refuse a setting that there is none of, or a value that is none. What has no fields says so itself."""
     if not isinstance(settings, Mapping):
         raise SsorlError(f"the settings of {whose} are {settings!r}; give a table of names and values")
-    if config is None:
+    if not is_dataclass(config):
         return
     known = {field.name: field.default for field in fields(config)}
     for name, value in settings.items():
@@ -46,6 +49,14 @@ def check_settings(whose: str, settings: Any, config: Any) -> None:
         fits, cure = NAMED[name] if name in NAMED else like(known[name])
         if not fits(value):
             raise SsorlError(f"{name} of {whose} is {value!r}; {cure}")
+
+
+def plain(value: Any) -> Any:
+    """One spelling of equal values: 10 for 10.0, a tuple for a list, Python's numbers for NumPy's."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return tuple(plain(v) for v in value) if isinstance(value, list | tuple) else value
 
 
 def like(default: Any) -> Rule:

@@ -12,6 +12,7 @@ from ssorl.agents.dt_joint import DTJoint
 from ssorl.agents.iql import IQL
 from ssorl.agents.td3bc import TD3BC
 from ssorl.errors import SsorlError, nearest
+from ssorl.settings import check_settings, plain
 
 AGENTS: dict[str, type[Agent]] = {
     "bc": BC,
@@ -33,4 +34,5 @@ def make(name: str, preset: str = "paper", **settings: Any) -> Agent:
     kind = AGENTS[name]
     if preset not in kind.PRESETS:
         raise SsorlError(f"{name} has no preset {preset!r}; {nearest(preset, kind.PRESETS)}")
-    return kind(**{**kind.PRESETS[preset], **settings})
+    check_settings(name, settings, kind)
+    return kind(**{**kind.PRESETS[preset], **{key: plain(value) for key, value in settings.items()}})

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from ssorl.errors import SsorlError, nearest
-from ssorl.settings import check_settings
+from ssorl.settings import check_settings, plain
 from ssorl.study import values
 from ssorl.study.scales import SCALES, Scale
 
@@ -217,7 +217,7 @@ def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
         variant=variant if learns else None,
         idm=_idm(want, scale) if labels else None,
         rounds=want["rounds"] if labels else 0,
-        certain=_plain(want["certain"]) if labels and learns else None,
+        certain=plain(want["certain"]) if labels and learns else None,
         env=want["env"] if learns else None,
         seed=0 if kind == "data" and whole else want["seed"],
         episodes=(want["episodes"] or scale.episodes) if learns else 0,
@@ -228,7 +228,7 @@ def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
 
 def pairs(settings: Mapping[str, Any]) -> Pairs:
     """A dict as a value: sorted, lists as tuples, 10.0 as 10."""
-    return tuple((name, _plain(settings[name])) for name in sorted(settings))
+    return tuple((name, plain(settings[name])) for name in sorted(settings))
 
 
 def digest(value: Any) -> str:
@@ -248,7 +248,7 @@ def _point(asked: dict[str, Any], labels: dict[str, Any], scale: Scale) -> Point
     without = without if cell.idm is not None else (*without, "idm")
     at = {name: recipe.get(name, want[name]) for name in SHOWN if name not in without}
     at |= {"dataset": str(want["dataset"]).removeprefix("sim/"), "seed": asked["seed"]}
-    at = {name: _plain(value) for name, value in at.items() if value is not None}
+    at = {name: plain(value) for name, value in at.items() if value is not None}
     return Point(cell, at | {name: label for name, label in labels.items() if name != "dataset"})
 
 
@@ -258,7 +258,7 @@ def _values(name: str, axis: Axis) -> list[tuple[Any, Mapping[str, Any]]]:
         return list(axis.items())
     if isinstance(axis, str) or not isinstance(axis, Sequence):
         raise SsorlError(f"the axis {name} is {axis!r}; give a list of values, or labels with settings each")
-    return [(_plain(value), {name: value}) for value in axis]
+    return [(plain(value), {name: value}) for value in axis]
 
 
 def _merge(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def _agent(want: dict[str, Any], scale: Scale) -> tuple[str, Pairs, bool]:
     if name in AGENTS and scale.agents and name not in scale.agents:
         preset = "quick" if preset == "paper" else preset
     check_settings(name, want["settings"], AGENTS.get(name))
-    agent: Any = make(name, preset, **{**at_scale, **{k: _plain(v) for k, v in want["settings"].items()}})
+    agent: Any = make(name, preset, **{**at_scale, **want["settings"]})
     return name, _changes(agent), agent.view.needs_actions
 
 
@@ -290,7 +290,7 @@ def _idm(want: dict[str, Any], scale: Scale) -> Pairs:
     short = {name: want[name] for name in IDM_SETTINGS if want[name] is not None}
     check_settings("an inverse dynamics model", want["idm_settings"], IDMS["paper"])
     changes = {**scale.idm, **scale.idm_named.get(want["idm"], {}), **want["idm_settings"], **short}
-    return _changes(replace(IDMS[want["idm"]], **{k: _plain(v) for k, v in changes.items()}))
+    return _changes(replace(IDMS[want["idm"]], **{k: plain(v) for k, v in changes.items()}))
 
 
 def _changes(config: Any) -> Pairs:
@@ -306,13 +306,6 @@ def _dataset(want: dict[str, Any], scale: Scale) -> str:
 
 def _recipe(setup: str, want: dict[str, Any]) -> Pairs:
     return pairs({name: default if want[name] is None else want[name] for name, default in RECIPES[setup].items()})
-
-
-def _plain(value: Any) -> Any:
-    """One spelling of equal values."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return tuple(_plain(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,46 @@
+"""Settings of agents are checked wherever an agent is made, and equal ones are equal."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from conftest import make_episodes
+
+import ssorl
+from ssorl.agents import make
+from ssorl.errors import SsorlError
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"batch": 0}, "batch of td3bc is 0; give a whole number from 1 up"),
+        ({"updates": 2.5}, "updates of td3bc is 2.5; give a whole number"),
+        ({"gamma": 1.0}, "gamma of td3bc is 1.0; give a number from 0 up and below 1"),
+        ({"alpha": "much"}, "alpha of td3bc is 'much'; give a number"),
+        ({"alpha": float("nan")}, "alpha of td3bc is nan; give a number"),
+        ({"hidden": 256}, "hidden of td3bc is 256; give a list of numbers"),
+        ({"alhpa": 1.0}, "td3bc has no setting 'alhpa'; did you mean alpha"),
+    ],
+)
+def test_python_is_told_as_the_command_line_is(settings, said):
+    eps = make_episodes([4, 5])
+    with pytest.raises(SsorlError, match=said):
+        make("td3bc", **settings)
+    with pytest.raises(SsorlError, match=said):
+        ssorl.train(eps, "td3bc", **settings)
+
+
+def test_equal_settings_are_one_agent():
+    """Whatever wrote them: a program is found again by them, and a file tells them."""
+    one = make("td3bc", hidden=(64, 32), batch=128, alpha=2)
+    two = make("td3bc", hidden=[64, np.int64(32)], batch=np.int32(128), alpha=np.float32(2))
+    assert one == two and hash(one) == hash(two)
+    assert json.dumps(asdict(one)) == json.dumps(asdict(two))
+    assert make("td3bc", batch=128.0).batch == 128 and isinstance(make("td3bc", batch=128.0).batch, int)
+
+
+def test_dt_joint_wants_sequences_of_both_kinds():
+    with pytest.raises(SsorlError, match="unlabelled of dt-joint is 0; give a whole number from 1 up"):
+        make("dt-joint", unlabelled=0)
