@@ -46,9 +46,9 @@ def test_every_claim_has_its_checks(empty):
     verdicts = judge(empty, "lite")
     assert [v.claim.number for v in verdicts] == list(range(1, 13)) == [c.number for c in CLAIMS]
     # By hand: 2 datasets x 3 agents x 6 q; 2 x 3; 4 shares x 3 agents x (6 q + 1); (2 + 2 + 3 + 1) datasets x 3 agents
-    # and 4 mazes, two checks each; 4; 4 rivals in return and in error below and above; 2 + 2; 4 places x 3 pairs,
-    # twice; 2 agents x 2 sizes; 2 and 1; 3.
-    assert [len(v.judged) for v in verdicts] == [36, 6, 84, 2 * (8 * 3 + 4), 4, 12, 4, 12, 12, 4, 3, 3]
+    # and 4 mazes, two checks each; 4; 4 rivals in return, over all q and the lower half, and in error below and above;
+    # 2 + 2; 4 places x 3 pairs, twice; 2 agents x 2 sizes; 2 and 1; 3.
+    assert [len(v.judged) for v in verdicts] == [36, 6, 84, 2 * (8 * 3 + 4), 4, 16, 4, 12, 12, 4, 3, 3]
     for verdict in verdicts:
         for judged in verdict.judged:
             assert all(len(task) == 3 for group in judged.check.groups for task in group), judged.check.name

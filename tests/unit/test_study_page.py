@@ -10,7 +10,7 @@ from study_samples import fill
 
 from ssorl.report import study_charts, study_parts
 from ssorl.report.study import page
-from ssorl.report.study_answer import answer
+from ssorl.report.study_answer import answer, caveats
 from ssorl.report.study_svg import columns
 from ssorl.report.svg import Bar, Line, lines
 from ssorl.study import stats
@@ -247,6 +247,24 @@ def test_what_better_labels_are_worth_is_said(tmp_path):
     by_quality, *_ = charts("idm-robust", tmp_path)
     names = [line.name for line in by_quality.charts[0].lines]
     assert names == ["labelled data alone", "the paper's labels", "all actions known", "robust labels"]
+
+
+def test_the_gap_is_told_for_each_dataset(tmp_path):
+    """A gap that one dataset closes and another opens would be none in the mean."""
+    study = STUDIES["main-medium-expert"]
+
+    def of(at):
+        of_ss = 90.0 if at["dataset"].startswith("hopper") else 40.0
+        return {"baseline": 60.0, "oracle": 80.0}.get(at["variant"], of_ss)
+
+    fill(tmp_path, study, "lite", noise=0.0, of=of)
+    found = gather(study, "lite", tmp_path)
+    said = answer(study, "lite", found)
+    assert "gap to having all actions is −12 % on hopper-medium-expert and 50 % on walker2d-medium-expert" in said
+    assert said.endswith("where the labelled data alone leave 25 % and 25 %.")
+    assert "go from the lowest to the highest, which holds the true mean in 75 %" in caveats("lite", found)[-1]
+    some = [one for one in found if one.at["dataset"].startswith("walker2d")]
+    assert "gap to having all actions is 50 %, where the labelled data alone leave 25 %." in answer(study, "lite", some)
 
 
 def test_the_same_results_give_the_same_files(tmp_path):

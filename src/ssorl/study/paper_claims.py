@@ -86,9 +86,10 @@ def _five(found: list[Found]) -> Iterator[Check]:
 
 def _six(found: list[Found]) -> Iterator[Check]:
     others = [name for name in _idms(found, "self-training") if name != "ours"]
-    for name in others:
-        pair = (tasks(found, "self-training", idm=who) for who in ("ours", name))
-        yield _better_iqm(name=f"return over {name}", groups=tuple(pair))
+    for words, at in (("", {}), (" at q ≤ 50", {"quality": (10, 30, 50)})):
+        for name in others:
+            pair = (tasks(found, "self-training", idm=who, **at) for who in ("ours", name))
+            yield _better_iqm(name=f"return over {name}{words}", groups=tuple(pair))
     for words, qualities, claimed in (
         ("q ≤ 50", (10, 30, 50), (-COMPARABLE, COMPARABLE)),
         ("q > 50", (70, 90, 100), (-math.inf, 0.0)),
