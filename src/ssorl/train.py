@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
     eps: Episodes  # its actions are the run's labels
     seed: int = 0
-    steps: np.ndarray | None = None  # steps to learn from, [P]; None: all the view can use
+    steps: np.ndarray | None = None  # to learn from: their numbers, or a mask of all; None: all the view can use
 
 
 class Look(NamedTuple):
@@ -98,14 +98,20 @@ def train_many(
     check_counts(agent, every)
     if not 0 <= average < 1:
         raise SsorlError(f"average is {average:g}; it is a share from 0 (the last policy) to below 1")
-    if getattr(agent, "half", False) is None:
-        agent = replace(agent, half=jax.default_backend() != "cpu")  # type: ignore[type-var]
+    agent = settled(agent)
     pools = [_steps(run, number, agent.view.needs_actions) for number, run in enumerate(runs)]
     _check_sizes(runs)
     together = jax.default_backend() != "cpu" if together is None else together
     call = _Call(agent, every, callback, progress, average, None if folder is None else Path(folder))
     with locked(call.folder) if call.folder else nullcontext():
         return _all(call, runs, pools, together)
+
+
+def settled(agent: Agent) -> Agent:
+    """The agent with what it leaves to the device decided: half the precision on an accelerator."""
+    if getattr(agent, "half", False) is None:
+        return replace(agent, half=jax.default_backend() != "cpu")  # type: ignore[type-var]
+    return agent
 
 
 # The host's side -------------------------------------------------------------------------------------------
@@ -211,6 +217,13 @@ def _steps(run: Run, number: int, needs_actions: bool = True) -> np.ndarray:
     eps, where = run.eps, f"run {number} ({run.eps.meta.source})"
     every = np.flatnonzero(eps.labelled) if needs_actions else np.arange(eps.n_steps)
     steps = every if run.steps is None else np.asarray(run.steps)
+    if steps.dtype == bool and steps.shape == (eps.n_steps,):
+        steps = np.flatnonzero(steps)
+    if steps.ndim != 1 or (steps.size and steps.dtype.kind not in "iu"):
+        raise DataError(
+            f"{where}: steps are {steps.dtype} of shape {steps.shape}; give the numbers of the steps to learn from, or "
+            f"a truth value for each of the {eps.n_steps}"
+        )
     if not len(steps):
         raise DataError(f"{where} has no step to learn from; give it trajectories with actions or label them first")
     if steps.min() < 0 or steps.max() >= eps.n_steps:

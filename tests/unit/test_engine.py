@@ -15,6 +15,7 @@ from conftest import make_episodes
 
 from ssorl.agents import make
 from ssorl.agents.base import Transitions
+from ssorl.agents.bc import BC
 from ssorl.errors import DataError, SsorlError
 from ssorl.memory import SPARE, fitting, sizes
 from ssorl.report.progress import Progress
@@ -123,6 +124,17 @@ def test_a_missing_action_never_trains(eps):
         train(AGENT, Run(eps.with_actions(act), 0, np.arange(15)))
 
 
+def test_steps_may_be_a_mask(eps):
+    mask = np.zeros(eps.n_steps, bool)
+    mask[[2, 5]] = True
+    np.testing.assert_array_equal(_steps(Run(eps, 0, mask), 0), [2, 5])
+    for wrong in (mask[:-1], np.array([2.0, 5.0]), np.array([[2, 5]]), np.int32(3)):
+        with pytest.raises(
+            DataError, match=r"run 0 .*: steps are .*; give the numbers of the steps to learn from, or a"
+        ):
+            _steps(Run(eps, 0, wrong), 0)
+
+
 def test_no_steps(eps):
     with pytest.raises(DataError, match=r"run 1 .* has no step to learn from"):
         train_many(AGENT, [Run(eps), Run(eps.with_actions(np.full_like(eps.act, np.nan)))])
@@ -139,7 +151,7 @@ def test_counts_follow_the_period(eps):
     with pytest.raises(SsorlError, match="every is 5 and must be a positive multiple of 2"):
         train(agent, Run(eps), every=5)
     with pytest.raises(SsorlError, match="updates is 0"):
-        train(make("bc", updates=0), Run(eps))
+        train(BC(updates=0), Run(eps))
 
 
 def test_what_is_shared_is_on_the_device_once(eps):

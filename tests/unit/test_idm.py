@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from systems import TINY, hide, hide_after, linear
@@ -38,6 +39,18 @@ def test_the_best_validation_weights_are_kept_not_the_last():
     val = hold_out(eps, config.validation, 0)[1]
     for member in range(2):
         assert measured(idm, eps, val, member) == pytest.approx(best[member], abs=1e-4)
+
+
+def test_weights_that_end_in_nan_do_not_cost_the_good_ones_before():
+    eps = hide_after(linear(n=4, t=15), 3)
+    table, shown = fitting._table([(eps, 0)], TINY, None)
+    runs = fitting._stack([fitting._runs(fitting._prepare(eps, TINY, 0), shown[id(eps.obs)], TINY)])
+    good = fitting._begin(TINY, table.shape[1], eps.n_act, runs.key)
+    best, n = jax.tree.map(np.asarray, good.best), len(runs.key)
+    lost = good._replace(params=jax.tree.map(lambda x: x * np.nan, good.params), best_error=jnp.full(n, 0.5))
+    state, error = fitting._chunk(TINY, 2, table, runs, lost, 100)
+    assert np.isnan(error).all() and (np.asarray(state.best_error) == 0.5).all()
+    assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (state.best, best)), strict=True))
 
 
 def measured(idm, eps, steps, member=0, padding=0) -> float:

@@ -1,14 +1,14 @@
 """Settings of agents are checked wherever an agent is made, and equal ones are equal."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import numpy as np
 import pytest
 from conftest import make_episodes
 
 import ssorl
-from ssorl.agents import make
+from ssorl.agents import AGENTS, make
 from ssorl.errors import SsorlError
 
 
@@ -20,7 +20,7 @@ from ssorl.errors import SsorlError
         ({"gamma": 1.0}, "gamma of td3bc is 1.0; give a number from 0 up and below 1"),
         ({"alpha": "much"}, "alpha of td3bc is 'much'; give a number"),
         ({"alpha": float("nan")}, "alpha of td3bc is nan; give a number"),
-        ({"hidden": 256}, "hidden of td3bc is 256; give a list of numbers"),
+        ({"hidden": 256}, "hidden of td3bc is 256; give a list of whole numbers"),
         ({"alhpa": 1.0}, "td3bc has no setting 'alhpa'; did you mean alpha"),
     ],
 )
@@ -39,6 +39,39 @@ def test_equal_settings_are_one_agent():
     assert one == two and hash(one) == hash(two)
     assert json.dumps(asdict(one)) == json.dumps(asdict(two))
     assert make("td3bc", batch=128.0).batch == 128 and isinstance(make("td3bc", batch=128.0).batch, int)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("dropout", (1, -0.1, True), (0, 0.5)),
+        ("target", ("abc", True), (None, 5000)),
+        ("scale", ("abc", float("inf")), (None, 0.1)),
+        ("temperature", (-1,), (0, 0.1)),
+        ("edge", (0, 1, 2), (1e-6,)),
+        ("lr", (0, -1e-3), (1e-3,)),
+        ("clip", (0,), (0.25,)),
+    ],
+)
+def test_values_that_would_end_in_nan(name, wrong, right):
+    for value in wrong:
+        with pytest.raises(SsorlError, match=f"{name} of dt is {value!r}; give"):
+            make("dt", **{name: value})
+    for value in right:
+        assert getattr(make("dt", **{name: value}), name) == value
+
+
+def test_layers_have_a_width():
+    for wrong in ((12.5, 4), (0, 0), ("a",)):
+        with pytest.raises(SsorlError, match="give a list of whole numbers from 1 up"):
+            make("bc", hidden=wrong)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_preset_keeps_the_rules(name):
+    for preset in AGENTS[name].PRESETS:
+        agent = make(name, preset)
+        assert make(name, preset, **{f.name: getattr(agent, f.name) for f in fields(agent)}) == agent
 
 
 def test_dt_joint_wants_sequences_of_both_kinds():

@@ -375,7 +375,13 @@ def test_a_file_of_your_own(tmp_path):
         ("a.yaml", "base: {dataset: sim/hoper-medium}", "line 1: sim/hoper-medium: .* did you mean sim/hopper-medium"),
         ("a.yaml", "base: {dataset: sim/hopper-medium, size: big}", "size is 'big'; give a number of steps, or `full`"),
         ("a.yaml", "base: {dataset: x, settings: {batch: many}}", "a.yaml: batch of td3bc is 'many'; give a whole"),
-        ("a.yaml", "base: {dataset: x, settings: {hidden: 64}}", "hidden of td3bc is 64; give a list of numbers"),
+        ("a.yaml", "base: {dataset: x, settings: {hidden: 64}}", "hidden of td3bc is 64; give a list of whole numbers"),
+        ("a.yaml", "base: {dataset: x, kind: idm, setup: null}", "name one, or leave out `kind: idm`"),
+        (
+            "a.yaml",
+            "grids:\n- base: {dataset: x}\n- base: {dataset: x, settings: {alpha: 1}}",
+            "two different results are both called dataset x, agent td3bc, .*; make an axis of what they differ in",
+        ),
         ("a.yaml", "base: {dataset: x, settings: {norm: 1}}", "norm of td3bc is 1; give true or false"),
         (
             "a.yaml",
@@ -393,6 +399,33 @@ def test_a_file_that_is_none(tmp_path, name, text, words):
     (tmp_path / name).write_text(text)
     with pytest.raises(SsorlError, match=words):
         find(tmp_path / name).points("smoke")
+
+
+def test_datasets_may_have_names_of_their_own():
+    """One file under two settings is two places of the axis."""
+    some = {
+        "short": {"dataset": "sim/hopper-medium", "settings": {"updates": 20}},
+        "long": {"dataset": "sim/hopper-medium"},
+    }
+    points = Study("s", "s", (Grid({"seeds": 1}, {"dataset": some, "variant": ("baseline", "ss")}),)).points("smoke")
+    assert [p.at["dataset"] for p in points] == ["short", "short", "long", "long"]
+    assert len({p.cell for p in points}) == 4
+    plain = Study("s", "s", (Grid({"seeds": 1}, {"dataset": ("sim/hopper-medium", "y")}),)).points("smoke")
+    assert [p.at["dataset"] for p in plain] == ["hopper-medium", "y"]
+
+
+def test_a_part_is_named_by_what_its_numbers_are():
+    axes = {"size": (20_000, 1_000_000), "certain": (0.25, 1), "quality": (10, 30)}
+    study = Study("s", "s", (Grid({"dataset": "sim/hopper-medium", "seeds": 1}, axes),))
+    for asked, n in (
+        ({"size": ["1000000"]}, 4),
+        ({"size": ["1e6"]}, 4),
+        ({"quality": ["10.0"]}, 4),
+        ({"certain": [".25"]}, 4),
+    ):
+        assert len(study.points("smoke", only=asked)) == n
+    one = Study("s", "s", (Grid({"dataset": "x"}, {"seed": (1234567, 1234568)}),))
+    assert [p.at["seed"] for p in one.points("smoke", only={"seed": ["1234568"]})] == [1234568]
 
 
 def test_a_power_of_ten_is_a_number_in_yaml_too(tmp_path):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -199,6 +200,25 @@ def never(*args) -> None:
     raise AssertionError("nothing was left to do")
 
 
+def test_data_whose_actions_are_missing_already(dataset, tmp_path, pointmass):
+    """As it is: SS learns from proxies, the baseline from what is known, and nobody has an oracle."""
+    act = pointmass[:40].act.copy()
+    act[200:] = np.nan
+    path = tmp_path / "gaps.npz"
+    save(pointmass[:40].with_actions(act), path)
+    base = {**{k: v for k, v in BASE.items() if k != "fraction"}, "dataset": str(path), "setup": None}
+    some = {v: resolve({**base, "variant": v}, SCALES["smoke"]) for v in ("baseline", "ss", "oracle")}
+    outcome = run(list(some.values()), tmp_path / "store")
+    assert outcome.done == 2 and list(outcome.failed) == [some["oracle"]]
+    assert "nobody knows its missing actions, so it has no oracle" in outcome.failed[some["oracle"]]
+    ours, alone = (told(tmp_path / "store", some[v]) for v in ("ss", "baseline"))
+    assert ours["score"] != alone["score"] and ours["idm"]["validation_mse"] > 0 and ours["idm"]["mse"] is None
+    assert alone["idm"] is None
+    # Of whole data nothing is to be filled in.
+    whole = resolve({**base, "dataset": dataset, "variant": "ss"}, SCALES["smoke"])
+    assert run([whole], tmp_path / "other").failed == {} and told(tmp_path / "other", whole)["idm"] is None
+
+
 def test_finished_cells_are_not_run_again(done, cells):
     before = {cell: (folder(done, cell) / "result.json").stat().st_mtime_ns for cell in cells}
     assert run(cells, done, executor=never) == (5, {})
@@ -229,7 +249,8 @@ def test_batches_are_of_one_shape_and_no_larger_than_the_device(cells, dataset, 
 
 def test_a_batch_fits_the_device_and_is_no_larger_than_pays(cells, dataset, monkeypatch):
     assert schedule.room(cells) == schedule.MOST_ON_CPU
-    eps, agent = execute.dataset(dataset).eps, execute.plan_of(cells[0], execute.dataset(dataset).eps).agent
+    eps = execute.dataset(dataset).eps
+    agent = replace(execute.plan_of(cells[0], eps).agent, half=True)  # as on a GPU
     need = memory.sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
     for free, room in ((need.table + 3.5 * need.run, 3), (need.table, 1), (1e12, 5)):
@@ -239,12 +260,30 @@ def test_a_batch_fits_the_device_and_is_no_larger_than_pays(cells, dataset, monk
     assert schedule.room(cells) == 2
 
 
+def test_a_batch_is_as_large_as_half_the_precision_allows(dataset, monkeypatch):
+    """As the training on a GPU will have it."""
+    wide = {**BASE, "dataset": dataset, "agent": "td3bc", "settings": {"hidden": (256, 256), "batch": 512}}
+    cells = [resolve({**wide, "seed": seed}, SCALES["smoke"]) for seed in range(9)]
+    eps = execute.dataset(dataset).eps
+    agent = execute.plan_of(cells[0], eps).agent
+    need = {
+        half: memory.sizes(replace(agent, half=half), eps.n_steps, len(eps), eps.n_obs, eps.n_act).work
+        for half in (True, False)
+    }
+    assert need[True] < need[False]
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1e12)
+    monkeypatch.setattr(schedule, "ENOUGH", 5 * need[True])
+    assert schedule.room(cells) == 5 > 5 * need[True] // need[False]
+
+
 def test_a_batch_of_different_trajectories_fits_the_device(dataset, monkeypatch):
     """Each cell brings its own to the table: those that its split leaves, at the length that rounding may give them."""
     base = {**BASE, "dataset": dataset, "setup": "decoupled", "unlabelled_fraction": 0.5}
     base = {k: v for k, v in base.items() if k != "fraction"}
     cells = [resolve({**base, "seed": seed}, SCALES["smoke"]) for seed in range(6)]
-    eps, agent = execute.dataset(dataset).eps, execute.plan_of(cells[0], execute.dataset(dataset).eps).agent
+    eps = execute.dataset(dataset).eps
+    agent = replace(execute.plan_of(cells[0], eps).agent, half=True)
     left = [execute._tasks([cell], eps)[cell].data for cell in cells]
     n_steps, n_rows = max(one.n_steps for one in left), max(one.n_steps + len(one) for one in left)
     assert n_steps < eps.n_steps

@@ -73,10 +73,7 @@ class Transitions(NamedTuple):
 
     batch: int
 
-    @property
-    def needs_actions(self) -> bool:
-        """Every transition has one."""
-        return True
+    needs_actions = True
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Batch:
         """B transitions."""

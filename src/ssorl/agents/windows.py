@@ -34,10 +34,7 @@ class Windows(NamedTuple):
     batch: int
     length: int  # K
 
-    @property
-    def needs_actions(self) -> bool:
-        """A window starts at a step with an action."""
-        return True
+    needs_actions = True  # a window starts at a step with one
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Window:
         """B windows, gathered where they lie."""
@@ -54,10 +51,7 @@ class BothWindows(NamedTuple):
     unlabelled: int
     length: int  # K
 
-    @property
-    def needs_actions(self) -> bool:
-        """A step without an action has its use too."""
-        return False
+    needs_actions = False
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Window:
         """Both kinds of windows, gathered where they lie."""

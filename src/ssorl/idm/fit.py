@@ -285,7 +285,8 @@ def _chunk(config: IdmConfig, n: int, table: jax.Array, runs: Run, state: State,
         better = error < state.best_error
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), params, state.best)
         step = jnp.where(better, at + n, state.best_step)
-        return State(params, opt, best, jnp.minimum(error, state.best_error), step), error
+        # Not the minimum, which would be NaN where an error is: good weights from before stay what they were.
+        return State(params, opt, best, jnp.where(better, error, state.best_error), step), error
 
     return jax.vmap(one)(state, runs)
 

@@ -23,7 +23,7 @@ from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.sources import load
 from ssorl.data.split import Split
-from ssorl.errors import ChangedError, SsorlError
+from ssorl.errors import ChangedError, DataError, SsorlError
 from ssorl.evaluate import evaluate, horizon
 from ssorl.idm.fill import Filled
 from ssorl.keep import Watch
@@ -141,7 +141,7 @@ def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) 
     looks = Looks(work(store, together) / "looks")
     with clock("labels"):
         tasks = _tasks(together, data.eps)
-        with_model = {cell: task for cell, task in tasks.items() if cell.idm is not None}
+        with_model = {cell: task for cell, task in tasks.items() if cell.idm is not None and _missing(task)}
         labels = proxies(plan, with_model, keep, watch)
         runs = {cell: _run(cell, tasks[cell], labels.get(cell)) for cell in together}
         told = {cell: _labels(cell, tasks[cell], labels.get(cell), scale_of(plan, data.eps)) for cell in mine}
@@ -201,10 +201,18 @@ def lengths_left(cell: Cell, eps: Episodes) -> np.ndarray:
 
 def _run(cell: Cell, task: Task, filled: Filled | None) -> Run:
     if cell.variant == "oracle" and task.whole is None:
+        if _missing(task):
+            raise DataError(
+                f"{cell.dataset}: nobody knows its missing actions, so it has no oracle; leave that variant out"
+            )
         return Run(task.data, cell.seed)
     if cell.variant != "ss":  # labels are of no concern to it
         filled = None
     return pipeline.learners(task, filled, cell.seed, cell.certain)[cell.variant or ""]
+
+
+def _missing(task: Task) -> bool:
+    return not task.data.labelled.all()
 
 
 def play_all(

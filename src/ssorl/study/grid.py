@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -155,12 +156,13 @@ class Study:
                 n = (own if asked.get("kind") == "data" else seeds) or own or seeds or scale.seeds
                 for seed in [asked["seed"]] if "seed" in asked else range(n):
                     found.append(_point({**asked, "seed": seed}, labels, scale))
+        _check_apart(self.name, found)
         known = {name for point in found for name in point.at}
         for name, wanted in (only or {}).items():
             if name not in known:
                 raise SsorlError(f"--only {name}: {self.name} has no such axis; {nearest(name, sorted(known))}")
-            texts = {_text(v) for v in wanted}
-            found = [point for point in found if _text(point.at.get(name)) in texts]
+            some = {_one(v) for v in wanted}
+            found = [point for point in found if _one(point.at.get(name)) in some]
         if not found and not only:
             raise SsorlError(f"{self.name}: has no points; an axis of it has no values")
         if not found:
@@ -206,7 +208,11 @@ def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
     learns = kind == "return"
     whole = setup is None or (learns and variant == "oracle" and setup == "coupled")  # all trajectories, all actions
     agent, settings, labels = _agent(want, scale) if learns else (None, (), kind == "idm")
-    labels = labels and (kind == "idm" or variant == "ss") and setup is not None
+    if kind == "idm" and setup is None:
+        raise SsorlError(
+            "how good labels are is known where a `setup` hides actions; name one, or leave out `kind: idm`"
+        )
+    labels = labels and (kind == "idm" or variant == "ss")
     return Cell(
         kind=kind,
         dataset=_dataset(want, scale),
@@ -249,7 +255,21 @@ def _point(asked: dict[str, Any], labels: dict[str, Any], scale: Scale) -> Point
     at = {name: recipe.get(name, want[name]) for name in SHOWN if name not in without}
     at |= {"dataset": str(want["dataset"]).removeprefix("sim/"), "seed": asked["seed"]}
     at = {name: plain(value) for name, value in at.items() if value is not None}
-    return Point(cell, at | {name: label for name, label in labels.items() if name != "dataset"})
+    # Where the datasets of an axis have names of their own, those are shown.
+    if labels.get("dataset") == want["dataset"]:
+        labels = {name: label for name, label in labels.items() if name != "dataset"}
+    return Point(cell, at | labels)
+
+
+def _check_apart(study: str, points: Iterable[Point]) -> None:
+    """Refuse two results at one place: the later would stand for both."""
+    at: dict[tuple, Cell] = {}
+    for point in points:
+        if at.setdefault(tuple(point.at.items()), point.cell) != point.cell:
+            place = ", ".join(f"{name} {value}" for name, value in point.at.items())
+            raise SsorlError(
+                f"{study}: two different results are both called {place}; make an axis of what they differ in"
+            )
 
 
 def _values(name: str, axis: Axis) -> list[tuple[Any, Mapping[str, Any]]]:
@@ -308,5 +328,10 @@ def _recipe(setup: str, want: dict[str, Any]) -> Pairs:
     return pairs({name: default if want[name] is None else want[name] for name, default in RECIPES[setup].items()})
 
 
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+def _one(value: Any) -> float | str:
+    """A number as such, however it is written, or else text."""
+    try:
+        told = float(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return told if math.isfinite(told) and not isinstance(value, bool) else str(value)

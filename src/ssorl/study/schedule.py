@@ -71,12 +71,13 @@ def room(group: list[Cell]) -> int:
     from ssorl.memory import fitting, sizes, table_bytes
     from ssorl.study.execute import dataset, lengths_left, plan_of
     from ssorl.tables import rounded
+    from ssorl.train import settled
 
     if jax.default_backend() == "cpu" or group[0].kind != "return":
         return MOST_ON_CPU
     try:
         eps = dataset(group[0].dataset).eps
-        agent, own = plan_of(group[0], eps).agent, 0
+        agent, own = settled(plan_of(group[0], eps).agent), 0
     except SsorlError:  # the batch's to tell of
         return MOST_ON_CPU
     need = sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
