@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ssorl.agents import make
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
-from ssorl.errors import SsorlError
+from ssorl.errors import SsorlError, nearest
 from ssorl.evaluate import Scores
 from ssorl.evaluate import evaluate as play
 from ssorl.idm import IDMS
@@ -19,6 +19,7 @@ from ssorl.idm.label import Labeller, labeller
 from ssorl.pipeline import Task, surest, task
 from ssorl.plan import suited
 from ssorl.player import Player, Policy
+from ssorl.seeds import check_seed
 from ssorl.train import Run
 from ssorl.train import train as train_one
 
@@ -28,18 +29,20 @@ def split(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int =
 
     The result's `data` is what learning may see; `whole` has the truth.
     """
+    check_seed(seed)
     return task(eps, splits.coupled(eps, fraction, quality, seed))
 
 
 def fit_idm(
     data: Episodes | Task,
     idm: str = "robust",
-    preset: str = "quick",
+    preset: str | None = "quick",
     seed: int = 0,
     updates: int | None = None,
     members: int | None = None,
 ) -> Labeller:
     """An inverse dynamics model fitted to the steps that have an action."""
+    check_seed(seed)
     # A saved model is used as it is, so the preset is not for it.
     model = resolve(idm, preset if idm in IDMS else None, updates, members)
     eps = data.data if isinstance(data, Task) else data
@@ -65,6 +68,9 @@ def train(
     **settings: Any,
 ) -> Policy:
     """A policy trained on every step that has an action; `settings` are the agent's, such as `updates`."""
+    check_seed(seed)
+    if policy not in ("average", "last"):
+        raise SsorlError(f"policy is {policy!r}; {nearest(policy, ('average', 'last'))}")
     kind = suited(make(agent, preset, **settings), eps.meta.env, eps)
     done = train_one(kind, Run(eps, seed), every=kind.updates)
     params = done.average if policy == "average" else done.policy

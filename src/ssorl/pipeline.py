@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -86,7 +87,7 @@ def run(eps: Episodes, plan: Plan, keep: Keep | None = None, watch: Watch | None
         watch.has_trained(plan, trained)
 
     with keep.stage("evaluation"):
-        judged = keep.judged() or (play if plan.env else estimate)(plan, players, tasks, filled, watch)
+        judged = keep.judged() or (play if plan.env else estimate)(plan, players, tasks, watch)
         keep.judgement(judged)
 
     returns = dict(zip(players, judged.returns, strict=True))
@@ -213,7 +214,14 @@ def peek(plan: Plan, runs: list[Run], log: Log, look: Look) -> np.ndarray | None
     if not plan.env:
         return log(look)
     some = [runs[i] for i in look.runs]
-    scores = glimpse(plan, players_at(plan, some, look.scalers, policies_at(plan, look)))
+    players = players_at(plan, some, look.scalers, policies_at(plan, look))
+    try:
+        scores = glimpse(plan, players)
+    except SsorlError:  # one that has diverged takes its own score and no other's, and the training goes on
+        scores = np.full(len(players), np.nan)
+        for place, one in enumerate(players):
+            with suppress(SsorlError):
+                scores[place] = glimpse(plan, [one])[0]
     log(look, score=scores)
     return scores
 
@@ -242,25 +250,57 @@ def player(plan: Plan, eps: Episodes, trained: Trained) -> Player:
     return Player(plan.agent, params, trained.scaler, eps.meta.low, eps.meta.high)
 
 
-def play(plan: Plan, players: dict[Job, Player], tasks: object, filled: object, watch: Watch) -> Judged:
-    """Every policy in every episode at once."""
+def play(plan: Plan, players: dict[Job, Player], tasks: object, watch: Watch) -> Judged:
+    """Every policy in every episode at once; if one has diverged, one after another, and NaN for what it earns."""
     progress = partial(watch.progress, "evaluating")
-    scores = evaluate(list(players.values()), plan.env or "", plan.episodes, STARTS, progress)
-    return Judged(scores.returns, scores.lengths, scores.starts)
+
+    def judge(some: list[Player]) -> Judged:
+        scores = evaluate(some, plan.env or "", plan.episodes, STARTS, progress)
+        return Judged(scores.returns, scores.lengths, scores.starts)
+
+    try:
+        return judge(list(players.values()))
+    except SsorlError:
+        each = _judged(players, lambda _, one: judge([one]))
+    starts = next(one.starts for one in each if one)
+    lost = Judged(np.full((1, plan.episodes), np.nan), np.zeros((1, plan.episodes), np.int64), starts)
+    returns, lengths, _ = zip(*(one or lost for one in each), strict=True)
+    return Judged(np.concatenate(returns), np.concatenate(lengths), starts)
 
 
-def estimate(
-    plan: Plan, players: dict[Job, Player], tasks: dict[Cell, Task], filled: dict[Cell, Filled], watch: Watch
-) -> Judged:
-    """Where there is nothing to play in: fitted-Q evaluation on the best knowledge of the data there is."""
+def _judged(players: dict[Job, Player], judge: Callable[[Job, Player], Any]) -> list[Any]:
+    """What is found of each policy, None of one that has diverged; if none is left, that is an error."""
+    found: list[Any] = []
+    why: dict[Job, SsorlError] = {}
+    for job, one in players.items():
+        try:
+            found.append(judge(job, one))
+        except SsorlError as err:
+            found.append(None)
+            why[job] = err
+    if len(why) == len(found):
+        job, err = next(iter(why.items()))
+        others = f", and so have the other {len(why) - 1}" if len(why) > 1 else ""
+        raise SsorlError(
+            f"{job.told}: {err}{others}; give the agent other settings, such as a smaller learning rate (--set), and "
+            "another --out"
+        ) from err
+    return found
+
+
+def estimate(plan: Plan, players: dict[Job, Player], tasks: dict[Cell, Task], watch: Watch) -> Judged:
+    """Where there is nothing to play in: fitted-Q evaluation on every true action that is known.
+
+    Never on proxies: a policy's value must not depend on which model labelled for it, or for another beside it.
+    """
     from ssorl.fqe import fqe
 
-    values = []
-    for job, one in players.items():
-        cell = next(c for c in tasks if plan.job(job.variant, c) == job)
-        known, whole = filled[cell].eps if cell in filled else tasks[cell].data, tasks[cell].whole
-        data = known if whole is None else whole
-        progress = partial(watch.progress, "evaluating")
-        values.append(fqe(one, data, FQE_UPDATES, job.seed, progress=progress).values)
+    data = {}
+    for job in players:
+        one = next(task for cell, task in tasks.items() if plan.job(job.variant, cell) == job)
+        data[job] = one.data if one.whole is None else one.whole
+    progress = partial(watch.progress, "evaluating")
+    found = _judged(players, lambda job, one: fqe(one, data[job], FQE_UPDATES, job.seed, progress=progress).values)
+    values = [np.full(len(data[job]), np.nan) if v is None else v for job, v in zip(players, found, strict=True)]
     nothing = np.zeros((len(values), 0))  # no steps were made, and the start states are the data's own
     return Judged(np.stack(values), nothing, nothing)

@@ -18,12 +18,16 @@ from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split
 from ssorl.errors import DataError, SsorlError
-from ssorl.idm.fill import resolve
-from ssorl.idm.label import PROXIES, Labeller, check_fit
+from ssorl.idm.fill import MODEL_PRESETS, resolve
+from ssorl.idm.label import Labeller, check_fit, counted_as_true
 from ssorl.idm.model import IdmConfig
+from ssorl.seeds import is_seed
 from ssorl.train import check_counts
 
 VARIANTS = ("baseline", "ss", "oracle")
+DEFAULT_IDM = "robust"
+EPISODES = 30  # played by each policy at the end, where nobody asks for another number
+MOST_SEEDS = 10_000
 LOOKS = {"quick": 5, "paper": 10}  # times that a training is looked at, by preset
 
 
@@ -45,6 +49,11 @@ class Job(NamedTuple):
     def name(self) -> str:
         """As checkpoints and metrics call it."""
         return f"{self.variant}{'' if self.quality is None else f'-q{self.quality:g}'}-{self.seed}"
+
+    @property
+    def told(self) -> str:
+        """As a sentence calls it."""
+        return f"{self.variant}{'' if self.quality is None else f' at quality {self.quality:g}'}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,7 @@ class Plan:
 def make_plan(
     eps: Episodes,
     agent: str = "td3bc",
-    idm: str = "robust",
+    idm: str | None = None,
     preset: str = "quick",
     setup: str | None = None,
     quality: float | Sequence[float] | None = None,
@@ -103,15 +112,20 @@ def make_plan(
     variants: Sequence[str] | None = None,
     certain: float | None = None,
     env: str | None = None,
-    episodes: int = 30,
+    episodes: int | None = None,
     policy: Literal["average", "last"] = "average",
     idm_updates: int | None = None,
     idm_members: int | None = None,
     settings: dict[str, Any] | None = None,
     **recipe: Any,
 ) -> Plan:
-    """The plan for these trajectories; `settings` are the agent's, `recipe` the split's (`fraction`, …)."""
+    """The plan for these trajectories; `settings` are the agent's, `recipe` the split's (`fraction`, …).
+
+    What is None has its default; one that is given where it would mean nothing is refused.
+    """
     known = bool(eps.labelled.all()) or setup is not None or quality is not None or bool(recipe)
+    if isinstance(seeds, int) and seeds > MOST_SEEDS:
+        raise SsorlError(f"--seeds is {seeds}; a single number is how many, counted from 0, and {MOST_SEEDS} at most")
     seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     qualities = tuple(quality) if isinstance(quality, Sequence) else (quality,)
     notes: list[str] = []
@@ -131,12 +145,18 @@ def make_plan(
             f"{eps.meta.source}: no step has an action, so nothing can be learnt; add trajectories with --labelled"
         )
     where = _environment(env, eps, notes)
-    if known:
-        notes += [f"{note}; here they count as true actions" for note in eps.meta.notes if PROXIES in note]
+    if episodes is not None and where is None:
+        why = f" ({notes[-1].partition(';')[0]})" if notes else ""
+        raise SsorlError(
+            f"--episodes means nothing where there is no environment to play in{why}; leave it out, or name one with "
+            "--env"
+        )
+    notes += counted_as_true(eps.meta)
     player = _agent(agent, preset, settings or {}, where, eps)
-    for flag, value in (("certain", certain), ("idm-updates", idm_updates), ("idm-members", idm_members)):
-        if value is not None and not player.view.needs_actions:
-            raise SsorlError(f"--{flag} means nothing to {agent}, which needs no proxy actions; leave it out")
+    variants = _variants(variants, known, notes)
+    labelling = {"idm": idm, "certain": certain, "idm-updates": idm_updates, "idm-members": idm_members}
+    _check_labelling([flag for flag, value in labelling.items() if value is not None], agent, player, variants)
+    idm = idm or DEFAULT_IDM
     plan = Plan(
         {"agent": agent, "idm": idm, "preset": preset},
         player,
@@ -145,10 +165,10 @@ def make_plan(
         recipe,
         qualities,
         seeds,
-        _variants(variants, known, notes),
+        variants,
         certain,
         where,
-        episodes,
+        EPISODES if episodes is None else episodes,
         policy,
         LOOKS.get(preset, 5),
     )
@@ -200,10 +220,10 @@ def as_config(plan: Plan) -> dict:
 
 
 def _check(plan: Plan) -> None:
-    if not plan.seeds or min(plan.seeds) < 0 or len(set(plan.seeds)) < len(plan.seeds):
-        raise SsorlError(f"--seeds is {list(plan.seeds)}; give different whole numbers from 0 up")
-    if len(set(plan.qualities)) < len(plan.qualities):
-        raise SsorlError(f"--quality names one value twice: {list(plan.qualities)}; name each once")
+    if not plan.seeds or len(set(plan.seeds)) < len(plan.seeds) or not all(map(is_seed, plan.seeds)):
+        raise SsorlError(f"--seeds is {list(plan.seeds)}; give different whole numbers from 0 up and below 2**32")
+    if len({q if q is None else f"{q:g}" for q in plan.qualities}) < len(plan.qualities):  # as their folders are called
+        raise SsorlError(f"--quality names one value twice, in six digits: {list(plan.qualities)}; name each once")
     if plan.certain is not None and not 0 < plan.certain <= 1:
         raise SsorlError(
             f"--certain is {plan.certain:g}; it is the share of the proxies to keep, above 0 and at most 1"
@@ -215,6 +235,14 @@ def _check(plan: Plan) -> None:
         raise SsorlError(f"--variants names none; choose among {', '.join(VARIANTS)}")
     if plan.policy not in ("average", "last"):
         raise SsorlError(f"--policy is {plan.policy}; choose average or last")
+
+
+def _check_labelling(given: list[str], agent: str, player: Agent, variants: Sequence[str]) -> None:
+    """Refuse what was asked of the labels where none are made."""
+    if given and not player.view.needs_actions:
+        raise SsorlError(f"--{given[0]} means nothing to {agent}, which needs no proxy actions; leave it out")
+    if given and "ss" not in variants:
+        raise SsorlError(f"--{given[0]} means nothing without the variant ss, which alone has proxies; leave it out")
 
 
 def _variants(asked: Sequence[str] | None, known: bool, notes: list[str]) -> tuple[str, ...]:
@@ -237,8 +265,8 @@ def _idm(name: str, preset: str, updates: int | None, members: int | None) -> Id
             raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
         if value is not None and name not in IDMS and Path(name).exists():
             raise SsorlError(f"{name}: is used as it was fitted, so {flag} means nothing; leave it out")
-    # A saved model is used as it is, so the preset is not for it.
-    return resolve(name, preset if name in IDMS else None, updates, members)
+    # A saved model is used as it is, so the preset is not for it; nor is one that the agent alone has.
+    return resolve(name, preset if name in IDMS and preset in MODEL_PRESETS else None, updates, members)
 
 
 def _agent(name: str, preset: str, settings: dict[str, Any], env: str | None, eps: Episodes) -> Agent:

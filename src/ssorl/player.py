@@ -113,13 +113,16 @@ def _act(agent: Agent, own: Weights, carry: Any, obs: jax.Array, rew: jax.Array,
     return jax.vmap(partial(advance, agent, own))(carry, obs, rew, keys)
 
 
-def find_all(path: Path | str, variant: str = "ss") -> list[Path]:
-    """The policy files a path stands for: itself, or those of a run folder's variant by seed; `all` takes every one."""
+def find_all(path: Path | str, variant: str | None = None) -> list[Path]:
+    """The policy files a path stands for: itself, or those of a run folder's variant (ss) by seed; `all`: every one."""
     path = Path(path)
     if not path.is_dir():
         if not path.exists():
             raise SsorlError(f"{path}: there is no such policy file or run folder")
+        if variant is not None:
+            raise _one_policy(path, "variant", variant)
         return [path]
+    variant = variant or "ss"
     there = sorted((path / "policies").glob("*-*.npz"), key=_variant_and_seed)
     found = [file for file in there if variant in ("all", _variant_and_seed(file)[0])]
     if not found:
@@ -131,13 +134,18 @@ def find_all(path: Path | str, variant: str = "ss") -> list[Path]:
     return found
 
 
+def _one_policy(path: Path | str, what: str, value: object) -> SsorlError:
+    """What to say where a file is asked for some part of it."""
+    return SsorlError(f"{path}: is one policy, so the {what} {value} means nothing; leave it out or name a run folder")
+
+
 def _variant_and_seed(file: Path) -> tuple[str, int]:
     variant, _, seed = file.stem.rpartition("-")
     return variant, int(seed) if seed.isdecimal() else -1
 
 
-def load_policy(path: Path | str, variant: str = "ss", seed: int | None = None) -> Policy:
-    """A saved policy, ready to call: a policy file, or a run folder's policy of a variant and a seed.
+def load_policy(path: Path | str, variant: str | None = None, seed: int | None = None) -> Policy:
+    """A saved policy, ready to call: a policy file, or a run folder's policy of a variant (ss) and a seed (the first).
 
     Scaling of observations and actions is inside: `action = load_policy(path)(obs)`.
     """
@@ -146,9 +154,11 @@ def load_policy(path: Path | str, variant: str = "ss", seed: int | None = None) 
     if variant == "all" and Path(path).is_dir():
         raise SsorlError(f"{path}: one policy is asked for; choose the variant baseline, ss or oracle")
     files = find_all(path, variant)
-    if seed is not None and Path(path).is_dir():
+    if seed is not None and not Path(path).is_dir():
+        raise _one_policy(path, "seed", seed)
+    if seed is not None:
         files = [file for file in files if _variant_and_seed(file)[1] == seed]
         if not files:
-            raise SsorlError(f"{path}: holds no {variant} policy of seed {seed}")
+            raise SsorlError(f"{path}: holds no {variant or 'ss'} policy of seed {seed}")
     file = load_policy_file(files[0])
     return Policy(Player(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env)

@@ -72,7 +72,7 @@ def cell_result(plan: Plan, eps: Episodes, outcome: Outcome, quality: float | No
 def parent_result(results: dict[str, dict]) -> dict:
     """Several qualities, folder by folder, in one."""
     first = next(iter(results.values()))
-    shared = {k: first[k] for k in ("schema", "title", "command", "complete", "kind", "normalised")}
+    shared = {k: first[k] for k in ("schema", "title", "command", "complete", "kind", "normalised", "seeds")}
     keys = ("scores", "relative_gap", "gap_closed")
     cells = [
         {"quality": told["split"]["quality"], "folder": folder, **{k: told[k] for k in keys}}
@@ -177,6 +177,8 @@ def _curves(plan: Plan, outcome: Outcome, cells: list[Cell], scale: Scale) -> di
     for variant in plan.variants:
         found = [outcome.curves[plan.job(variant, cell)] for cell in cells]
         told = {metric: [one[metric] for one in found] for metric in found[0] if metric != "score"}
-        score = {"score": [scale(one["score"]) for one in found]} if "score" in found[0] else {}
+        lost = np.full(len(plan.looks_at), np.nan)  # of one whose policy could never be played
+        scored = any("score" in one for one in found)
+        score = {"score": [scale(one.get("score", lost)) for one in found]} if scored else {}
         out[variant] = {"at": plan.looks_at, **score, **told}
     return out

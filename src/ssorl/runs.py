@@ -110,7 +110,7 @@ class Folder(Keep):
                 _check_space(path, plan, eps)
                 record = {"config": _plain(config), "command": command, "started": _now(), **about.everything()}
                 write_json(path / "config.json", record)
-            elif difference := differences(record.get("config"), _plain(config)):
+            elif difference := differences(_decisive(record.get("config")), _decisive(_plain(config))):
                 raise SsorlError(
                     f"{path}: holds another run ({difference}); choose another --out, or remove that folder first"
                 )
@@ -274,6 +274,13 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
+def _decisive(config: Any) -> Any:
+    """What of a configuration decides the result: not how often policies are played, where none is."""
+    if not isinstance(config, dict) or config.get("env"):
+        return config
+    return {k: v for k, v in config.items() if k != "episodes"}
+
+
 def _plain(config: dict) -> dict:
     return json.loads(json.dumps(config))  # tuples are lists there
 
@@ -309,14 +316,19 @@ def _check_foreign(path: Path) -> None:
 def _check_space(path: Path, plan: Plan, eps: Episodes) -> None:
     """Say now that the disk is too small, not hours from now."""
     state = jax.eval_shape(lambda: plan.agent.init(jax.random.key(0), eps.n_obs, eps.n_act))
-    one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+    policy = _bytes(jax.eval_shape(plan.agent.policy, state))
+    one = _bytes(state) + 2 * policy  # a checkpoint holds the averaged policy and the best one beside the state
     # The last checkpoint, the one before it and the one being written; the policies; the proxies.
-    need = 4 * one * len(plan.jobs) + len(plan.cells) * eps.n_steps * (8 * eps.n_act + 9)
+    need = len(plan.jobs) * (3 * one + policy) + len(plan.cells) * eps.n_steps * (8 * eps.n_act + 9)
     free = shutil.disk_usage(path).free
     if free < need:
         raise SsorlError(
             f"{path}: has {free / 1e9:.1f} GB free and the run writes up to {need / 1e9:.1f} GB; choose another --out"
         )
+
+
+def _bytes(tree: Any) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _json(path: Path, cure: str = "remove it to make it again") -> Any:

@@ -65,7 +65,7 @@ def check_settings(whose: str, settings: Any, config: Any) -> None:
 def plain(value: Any) -> Any:
     """One spelling of equal values: 10 for 10.0, a tuple for a list, Python's numbers for NumPy's."""
     value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:  # beyond, an integer is no number of JAX
         return int(value)
     return tuple(plain(v) for v in value) if isinstance(value, list | tuple) else value
 

@@ -31,29 +31,32 @@ class DamagedError(DataError):
 
 @contextmanager
 def atomic(path: Path | str, previous: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; what was written there replaces `path` only if all went well.
+    """Yield a temporary path beside `path`, of its name; what was written there replaces `path` only if all went well.
 
     Serves files and folders. A killed process leaves at most a `.tmp-` entry, never half a result. A file that was
-    there is kept as `previous`, if one is named; at each moment one of the two names is whole.
+    there is kept as `previous`, if one is named; at each moment one of the two names is whole. Where `path` is a link
+    it stays one, and what it points to is written, unless the link itself is to become `previous`.
     """
-    path = Path(path)
+    path = place = Path(path)
+    if path.is_symlink() and previous is None:
+        place = Path(os.path.realpath(path))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".tmp-{path.name}-", dir=path.parent))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".tmp-{path.name}-", dir=place.parent))
     except OSError as err:
         raise SsorlError(f"{path}: cannot be written ({err.strerror}); choose another --out") from err
     try:
         fresh = scratch / path.name
         yield fresh
         _flush(fresh)
-        if path.is_dir() and not path.is_symlink():
+        if place.is_dir() and not place.is_symlink():
             if not fresh.is_dir():  # a folder full of someone's work never gives way to a file
                 raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
             # os.replace cannot put one full folder in place of another, so the old one steps aside first.
-            os.replace(path, scratch / "old")
-        if previous and path.exists():
-            os.replace(path, previous)
-        os.replace(fresh, path)
+            os.replace(place, scratch / "old")
+        if previous and place.exists():
+            os.replace(place, previous)
+        os.replace(fresh, place)
     except OSError as err:
         raise SsorlError(f"{path}: cannot be written ({err.strerror or err}); nothing was left behind") from err
     finally:

@@ -58,7 +58,9 @@ def test_an_estimate_says_so():
     told = small(means={"baseline": -41.23, "ss": -12.34}, kind="fqe", normalised=False)
     assert "is estimated to reach −12.3 [−15.3, −9.4]" in answer(told)
     assert answer(told).endswith("by this estimate, the unlabelled data added 28.9.")
-    assert "fitted-Q evaluation" in caveats(told)[0]
+    assert "fitted-Q evaluation" in caveats(told)[0] and "fitted to every true action" in caveats(told)[0]
+    told["split"]["setup"] = None
+    assert "fitted to the labelled steps, never to proxies" in caveats(told)[0]
     assert render(told).count("estimate") >= 5
 
 
@@ -97,6 +99,21 @@ def test_what_keeps_it_from_saying_more():
     assert caveats(untold) == ["No oracle was trained, so there is no upper bound to compare with."]
     untold["split"]["setup"] = None
     assert "are not known" in caveats(untold)[0]
+
+
+def test_a_training_that_diverged_is_named():
+    told = small() | {"seeds": [3, 8]}
+    told["scores"]["ss"]["returns"][1] = [None, None]
+    line = "The training of ss, seed 8, has diverged: its policy's actions are not finite, so it has no score"
+    assert caveats(told)[0].startswith(line) and line in render(told).replace("&#39;", "'")
+    several = parent((10, 50)) | {"seeds": [3, 8]}
+    for cell in several["cells"]:
+        cell["scores"]["oracle"] = cell["scores"]["oracle"] | {"returns": [[float("nan")], [1.0]]}
+    several["cells"][1]["scores"]["ss"] = several["cells"][1]["scores"]["ss"] | {"returns": [[1.0], [None]]}
+    assert [line.split(" has ")[0] for line in caveats_cells(several)] == [
+        "The training of oracle, seed 3,",
+        "The training of ss at quality 50, seed 8,",
+    ]
 
 
 def test_several_qualities():

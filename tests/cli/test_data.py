@@ -1,14 +1,18 @@
+import io
 import json
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from ssorl.cli import main
 from ssorl.data import load
+from ssorl.report.progress import Progress
 
 
 def run(capsys, *args: str) -> str:
@@ -77,6 +81,18 @@ def test_convert_takes_its_target_as_a_word_too(capsys, tmp_path, pointmass):
         with pytest.raises(SystemExit):
             run(capsys, *words)
         assert "one place to write to" in capsys.readouterr().err
+
+
+def test_a_path_is_told_as_it_is(capsys, tmp_path):
+    """Rich takes [bold] and [/] for colours and :smile: for a picture."""
+    (tmp_path / "x[").mkdir()
+    for name in ("[bold]a:smile:.npz", "x[/bold].npz"):
+        main(["data", "convert", "builtin/pointmass", str(tmp_path / name)])
+        assert f"out {tmp_path / name}, " in capsys.readouterr().out
+    bar, out = Progress({}), io.StringIO()
+    bar.bar = SimpleNamespace(console=Console(file=out, width=20))  # type: ignore[assignment]
+    bar.say("folder  runs/[bold]a[/b]:smile: and on")
+    assert out.getvalue() == "folder  runs/[bold]a[/b]:smile: and on\n"
 
 
 def test_split_hides_and_the_plot_is_drawn(capsys, tmp_path):

@@ -101,10 +101,13 @@ def test_import_stays_quick():
         (["evaluate", "RUN", "--video", "a.avi"], "a.avi: end a video's name in .gif or .mp4"),
         (["export", "RUN", "--out", "OUT", "--seed", "3"], "holds no ss policy of seed 3"),
         (["export", "RUN", "--out", "RUN"], "exists already; name a file"),
+        (["export", "FILE", "--out", "OUT", "--variant", "oracle"], "is one policy, so the variant oracle means"),
+        (["export", "FILE", "--out", "OUT", "--seed", "3"], "is one policy, so the seed 3 means nothing"),
+        (["evaluate", "FILE", "--variant", "all"], "is one policy, so the variant all means nothing"),
     ],
 )
 def test_bad_input(run, tmp_path, capsys, args, message):
-    names = {"RUN": str(run), "OUT": str(tmp_path / "out")}
+    names = {"RUN": str(run), "OUT": str(tmp_path / "out"), "FILE": str(run / "policies" / "ss-2.npz")}
     assert message in fails(capsys, *(names.get(a, a) for a in args))
 
 

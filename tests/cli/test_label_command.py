@@ -182,6 +182,25 @@ def test_a_split_is_held_against_the_truth(capsys, tmp_path, folder, full):
     assert again["truth"] == told["truth"] and load(tmp_path / "p.npz").act.tobytes() == got.act.tobytes()
 
 
+@pytest.mark.parametrize("how", [[], ["--stream"]])
+def test_proxies_of_before_are_not_passed_off_as_true(capsys, tmp_path, folder, how):
+    fast = ["--preset", "quick", "--steps", "20", "--members", "1", *how]
+    whole = [folder / "first.npz", "--fraction", "0.5", "--quality", "100", "--out", tmp_path / "o.npz"]
+    main(["label", *map(str, whole), *fast])
+    out, err = capsys.readouterr()
+    note = "274 of 480 actions are proxies from an inverse dynamics model"
+    assert f"note: {note}; as far as they are used here, they count as true actions" in err
+    assert "true actions" not in out and "truth" not in out and f"may be proxies themselves ({note})" in out
+    # As the unlabelled file its actions are ignored, proxies or not.
+    two = ["--labelled", folder / "a.npz", "--unlabelled", folder / "first.npz", "--out", tmp_path / "b.npz"]
+    main(["label", *map(str, two), *fast, "--union"])
+    out, err = capsys.readouterr()
+    assert "240 true actions as they were" in out and "note:" not in err
+    assert [n for n in load(tmp_path / "b.npz").meta.notes if "proxies" in n] == [
+        "480 of 720 actions are proxies from an inverse dynamics model"
+    ]
+
+
 def test_self_training_tells_its_rounds(capsys, tmp_path, folder):
     main(["label", str(folder / "gaps.npz"), "--out", str(tmp_path / "o.npz"), *FAST, "--self-train", "2"])
     out = capsys.readouterr().out

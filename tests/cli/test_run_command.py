@@ -150,12 +150,38 @@ def test_two_files_have_no_oracle(folder, capsys):
 
 def test_without_an_environment_values_are_estimates(folder, capsys, monkeypatch):
     monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 30)
-    main(["run", str(folder / "lost.npz"), *TINY, "--out", str(folder / "lost")])
+    args = [x for x in TINY if x not in ("--episodes", "2")]
+    main(["run", str(folder / "lost.npz"), *args, "--out", str(folder / "lost")])
     out, err = capsys.readouterr()
     assert "fitted-Q evaluation, an estimate" in err and "est. value" in out and "estimated to reach" in out
     told = json.loads((folder / "lost" / "result.json").read_text())
     assert told["kind"] == "fqe" and not told["normalised"] and "score" not in told["curves"]["ss"]
     assert set(told["scores"]) == {"baseline", "ss", "oracle"} and len(told["scores"]["ss"]["returns"][0]) == 40
+
+
+def test_a_policy_that_diverged_is_named_and_the_others_are_judged(folder, result, capsys, monkeypatch):
+    import jax
+    import numpy as np
+
+    from ssorl import pipeline
+
+    def spoilt(plan, eps, trained, real=pipeline.player):
+        one = real(plan, eps, trained)
+        lost = not eps.labelled.all()  # the baseline's
+        return one._replace(params=jax.tree.map(lambda x: np.full_like(x, np.nan) if lost else x, one.params))
+
+    monkeypatch.setattr(pipeline, "player", spoilt)
+    args = ["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "spoilt")]
+    line = "The training of baseline, seed 0, has diverged"
+    for _ in range(2):  # the second time it is read from the folder
+        main(args)
+        out = capsys.readouterr().out
+        assert line in out and "SS-BC reaches" in out
+    told = bits(folder / "spoilt")
+    assert told["scores"]["ss"] == result["scores"]["ss"] and told["scores"]["baseline"]["returns"] == [[None, None]]
+    assert line in (folder / "spoilt" / "report.html").read_text()
+    main([*args, "--json"])
+    assert line in capsys.readouterr().err
 
 
 def test_several_qualities_and_seeds(folder, capsys):
@@ -188,12 +214,17 @@ MISTAKES = {
     "setting": (["full.npz", "--set", "alfa=2"], "no setting 'alfa'"),
     "a setting of another kind": (["full.npz", "--set", "batch=abc"], "batch of td3bc is 'abc'; give a whole number"),
     "no batch": (["full.npz", "--set", "batch=0"], "batch of td3bc is 0; give a whole number from 1 up"),
-    "one layer": (["full.npz", "--set", "hidden=64"], "hidden of td3bc is 64; give a list of numbers"),
+    "one layer": (["full.npz", "--set", "hidden=64"], "hidden of td3bc is 64; give a list of"),
     "not finite": (["full.npz", "--set", "alpha=nan"], "alpha of td3bc is"),
     "beyond its range": (["full.npz", "--set", "gamma=2"], "gamma of td3bc is 2; give a number from 0 up and below 1"),
     "half a turn": (["full.npz", "--updates", "501"], "updates is 501 and must be a positive multiple of 2"),
     "no updates of the model": (["full.npz", "--idm-updates", "0"], "--idm-updates is 0"),
     "no proxies": (["full.npz", "--agent", "dt-joint", "--certain", "0.5"], "--certain means nothing to dt-joint"),
+    "no model": (["full.npz", "--agent", "dt-joint", "--idm", "nonsense"], "--idm means nothing to dt-joint"),
+    "no ss": (["full.npz", "--variants", "baseline", "--idm-updates", "9"], "means nothing without the variant ss"),
+    "nothing played": (["lost.npz", "--episodes", "5"], "--episodes means nothing where there is no environment"),
+    "a seed too large": (["full.npz", "--seeds", "0", "4294967296"], "below 2**32"),
+    "qualities alike": (["full.npz", "--quality", "50", "50.0000001"], "one value twice, in six digits"),
     "half a setting": (["full.npz", "--set", "alpha"], "write NAME=VALUE"),
     "environment": (["full.npz", "--env", "Nowhere-v3"], "Nowhere-v3"),
     "other robot": (["full.npz", "--env", "hopper"], "states of 11"),

@@ -26,7 +26,7 @@ def test_a_run_s_page_escapes_what_its_data_says(pointmass, tmp_path, monkeypatc
     monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
     monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 30)
     eps = pointmass[:40].with_meta(source=NASTY, env=NASTY, notes=(NASTY,))
-    done = run(eps, tmp_path / "r", agent="bc", fraction=0.2, episodes=2, settings=SMALL, command=NASTY)
+    done = run(eps, tmp_path / "r", agent="bc", fraction=0.2, settings=SMALL, command=NASTY)
     harmless((done.folder / "report.html").read_text())
     assert done.told["title"] == done.told["command"] == NASTY
 

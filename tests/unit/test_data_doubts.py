@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -11,7 +12,7 @@ from refusals import GOOD, d4rl, dicts, lerobot, npz, pickled
 from samples import FORMATS, assert_same, make, place, poke
 
 from ssorl.cli import main
-from ssorl.data import load, parts, save
+from ssorl.data import load, load_pair, parts, save
 from ssorl.data.check import Wish
 from ssorl.data.sources import d4rl as d4rl_module
 from ssorl.data.sources import parted
@@ -63,6 +64,18 @@ def test_a_fault_is_numbered_as_in_the_file_whatever_is_left_out(tmp_path, forma
     for read in [load] if format == "pickle" else [load, opened]:
         with pytest.raises(DataError, match=says):
             read(path, min_length=2)
+
+
+def test_single_rows_of_d4rl_that_are_left_out_are_counted(tmp_path):
+    rew = GOOD.rew.copy()
+    rew[8] = np.inf
+    ends = np.isin(np.arange(18), [0, 4, 5, 10, 17])  # trajectories 0 and 2 are a single row, 3 is faulty
+    path = d4rl(tmp_path, next_observations=None, rewards=rew, terminals=None, timeouts=ends)[0]
+    for read in (load, opened):
+        with pytest.raises(DataError, match="trajectory 3 has the reward inf at step 2"):
+            read(path)
+    d4rl(tmp_path, next_observations=None, terminals=None, timeouts=ends)
+    assert load(path).lengths.tolist() == opened(path).lengths.tolist() == [3, 4, 6]
 
 
 # --- empty trajectories
@@ -175,6 +188,21 @@ def test_a_range_that_ssorl_wrote_is_declared_whatever_the_name(tmp_path):
         load(tmp_path / "hopper_robot.hdf5")
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_range_of_small_actions_comes_through_every_file(tmp_path, format):
+    """Dimension 0 moves by hundredths, dimension 1 fills [-1, 1]; nothing is declared."""
+    act = GOOD.act * np.float32([0.01, 1])
+    got = load(npz(tmp_path, act=act)[0])
+    assert got.meta.act_range == "inferred" and got.meta.act_low == (float(act[:, 0].min()), -1.0)
+    assert opened(tmp_path / "set.npz").meta == got.meta
+    path = place(tmp_path, format, "other")
+    save(got[:2], path, format)  # what is written is what was inferred, whatever the file holds of it
+    assert_same(load(path), got[:2])
+    assert format == "pickle" or replace(opened(path).meta, source="") == replace(got.meta, source="")
+    both = load_pair(path, npz(tmp_path)[0])
+    assert (both.meta.act_low, both.meta.act_range) == (got.meta.act_low, "inferred")
+
+
 # --- float64
 
 
@@ -184,9 +212,9 @@ def clock(step: float) -> np.ndarray:
     return obs
 
 
-def clocked(folder, format: str):
-    """A file in which states are float64, with a clock among them."""
-    obs = clock(0.1)
+def clocked(folder, format: str, obs: np.ndarray | None = None):
+    """A file in which states are float64, with a clock among them, or these."""
+    obs = clock(0.1) if obs is None else obs
     now, after = obs[GOOD.obs_row], obs[GOOD.obs_row + 1]
     if format == "npz":
         return npz(folder, obs=obs)[0]
@@ -214,10 +242,22 @@ def test_a_clock_that_float32_stops_is_noted(tmp_path, format):
     assert format == "pickle" or opened(path, 6).meta == got.meta
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint32])
+@pytest.mark.parametrize("format", ["npz", "d4rl", "lerobot", "pickle"])
+def test_counts_that_float32_stops_are_noted_too(tmp_path, format, kind):
+    counts = np.zeros((len(GOOD.obs), 3), kind)
+    counts[:, 1] = 1_000_000_000 + 3 * np.arange(len(counts))
+    path = clocked(tmp_path, format, counts)
+    got = load(path)
+    assert len([n for n in got.meta.notes if n.startswith("observation dimension 1 is so far from zero")]) == 1
+    assert format == "pickle" or opened(path, 6).meta == got.meta
+
+
 def test_float64_that_float32_can_hold_is_not_noted():
     rng = np.random.default_rng(0)
     assert collapsed(clock(500.0)) == []  # steps that float32 can tell apart
     assert collapsed(clock(0.1).astype(np.float32)) == []
+    assert collapsed(1000 + np.arange(50)[:, None]) == []  # counts that float32 can tell apart
     assert collapsed(rng.normal(size=(50, 3))) == [] and collapsed(np.zeros((0, 3))) == []
     resting = np.where(np.arange(50) < 40, 1 + 1e-9 * rng.normal(size=50), np.linspace(0, 1, 50))[:, None]
     constant = 3 + 1e-15 * rng.normal(size=(50, 1))

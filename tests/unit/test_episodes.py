@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import make_episodes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ssorl.data.check import build
 from ssorl.data.episodes import Meta, action_range, concat, scale, unscale
 from ssorl.errors import DataError
 
@@ -79,6 +82,39 @@ def test_scaling_and_back(bounds, seed):
 def test_range_is_assumed_or_inferred():
     assert action_range(np.float32([[0.2], [-0.9]]))["act_low"] == (-1.0,)
     assert action_range(np.float32([[0.0], [5.0]])) == {"act_low": (0.0,), "act_high": (5.0,), "act_range": "inferred"}
+
+
+@pytest.mark.parametrize(
+    ("act", "low", "high", "known"),
+    [
+        ([[0.01], [-0.004]], (-0.004,), (0.01,), "inferred"),  # far too small for [-1, 1]
+        ([[1e-9], [0.0]], (0.0,), (1e-9,), "inferred"),
+        ([[0.01, 0.9], [0.02, 0.1]], (0.01, -1), (0.02, 1), "inferred"),  # only where they are small
+        ([[0.01, 5.0], [0.02, 0.5]], (0.01, 0.5), (0.02, 5), "inferred"),
+        ([[0.0, 0.5], [0.0, 0.25]], (-1, -1), (1, 1), "assumed"),  # what never moves tells of no range
+        ([[0.1], [0.1]], (-1,), (1,), "assumed"),
+        ([[0.1], [0.1 + 1e-8]], (-1,), (1,), "assumed"),
+        ([[0.0, 0.0], [0.0, 0.0]], (-1, -1), (1, 1), "assumed"),
+        ([[np.nan], [np.nan]], (-1,), (1,), "assumed"),
+        ([[np.nan], [0.02], [0.01]], (0.01,), (0.02,), "inferred"),
+        ([[-0.25], [0.2]], (-1,), (1,), "assumed"),
+    ],
+)
+def test_small_actions_get_a_range_of_their_size(act, low, high, known):
+    got = action_range(np.float32(act))
+    assert np.allclose(got["act_low"], low, rtol=1e-6) and np.allclose(got["act_high"], high, rtol=1e-6)
+    assert got["act_range"] == known
+
+
+def test_small_actions_are_learnt_from_as_large_ones_are():
+    large, small = make_episodes([40, 40]), make_episodes([40, 40])
+    small = build(small.obs, small.act / 128, small.rew, small.terminated, small.lengths, Meta())
+    assert small.meta.act_range == "inferred" and np.abs(small.act).max() < 0.01
+    assert np.allclose(small.scaled_actions(), scale(large.act, replace(large.meta, **bounds(large.act))), atol=1e-6)
+
+
+def bounds(act: np.ndarray) -> dict:
+    return {"act_low": tuple(act.min(0).tolist()), "act_high": tuple(act.max(0).tolist())}
 
 
 def test_normalised_returns_need_references():

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import socket
 import threading
 import zipfile
@@ -21,8 +22,10 @@ import pytest
 from conftest import make_episodes
 from samples import FORMATS, assert_same, bits, make, place, poke
 
-from ssorl.data import Episodes, load, load_pair, save
-from ssorl.data.sources import download
+from ssorl.data import Episodes, concat, load, load_pair, save
+from ssorl.data.check import ANY, within
+from ssorl.data.parts import survey
+from ssorl.data.sources import download, parted
 from ssorl.envs.scores import SCORES
 from ssorl.errors import DataError, SsorlError
 
@@ -642,8 +645,82 @@ def test_lerobot_more_than_one_state_feature_and_none_of_the_images(tmp_path):
     columns["observation.images.top"] = pa.array([{"bytes": b"x" * 50, "path": None}] * want.n_steps)
     columns["task"] = pa.array(["push"] * want.n_steps)
     got = load(lerobot(tmp_path / "robot", {"chunk-000/file-000.parquet": pa.table(columns)}, "v3.0"))
-    assert got.n_obs == 4 and got.obs[:, 3].tolist() == list(range(want.n_steps))
-    assert bits(got.obs[:, :3]) == bits(want.obs[want.obs_row])
+    assert got.n_obs == 4 and got.obs[:, 0].tolist() == list(range(want.n_steps))
+    assert bits(got.obs[:, 1:]) == bits(want.obs[want.obs_row])
+    assert got.meta.notes[0].startswith("observation.images.top was left out: only numbers")
+
+
+def streamed(path: Path) -> Episodes:
+    """The same file or folder, read some trajectories at a time."""
+    return concat([part.eps for part in survey(parted(path), ANY, 5).parts()])
+
+
+def test_lerobot_state_features_come_in_one_order_whatever_that_of_the_file(tmp_path):
+    want = make(n_obs=5)
+    obs, rest = want.obs[want.obs_row], frames(want)
+    del rest["observation.state"]
+    features = {"observation.b": obs[:, 3:], "observation.a": obs[:, :3], "next.observation.b": obs[:, 3:] + 1}
+    features["next.observation.a"] = obs[:, :3] + 1
+    columns = {name: pa.array(rows.tolist(), pa.list_(pa.float32())) for name, rows in features.items()} | rest
+    files = {"a.parquet": pa.table(columns).slice(0, 10)}
+    files["b.parquet"] = pa.table(dict(reversed(columns.items()))).slice(10)  # one folder may mix them, too
+    path = lerobot(tmp_path / "robot", files, "v3.0")
+    for got in (load(path), streamed(path)):
+        assert bits(got.obs[got.obs_row]) == bits(obs) and got.n_steps == want.n_steps
+        assert bits(got.obs[got.start[1:] + np.arange(4)]) == bits(obs[got.start[1:] - 1] + 1)
+
+
+def chunks(folder: Path, **info) -> tuple[Path, Episodes]:
+    """A folder of two chunks, and what meta/info.json says besides."""
+    want = make()
+    table = pa.table(frames(want))
+    files = {f"chunk-00{i}/file-000.parquet": t for i, t in enumerate((table.slice(0, 10), table.slice(10)))}
+    path = lerobot(folder / "robot", files, "v2.1")
+    (path / "meta" / "info.json").write_text(json.dumps({"total_episodes": 4, "total_frames": 18} | info))
+    return path, want
+
+
+def test_lerobot_chunks_may_be_links(tmp_path):
+    path, want = chunks(tmp_path)
+    (path / "data" / "chunk-001").rename(tmp_path / "elsewhere")
+    (path / "data" / "chunk-001").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(path / "data")  # a circle is walked once
+    check_lerobot(load(path), want)
+    assert streamed(path).same(load(path)) and load(path, min_length=4).n_episodes == 2
+    assert [f.name for f in within(path / "data")] == ["file-000.parquet"] * 2
+
+
+def test_lerobot_without_a_chunk_is_refused(tmp_path):
+    path, _ = chunks(tmp_path)
+    shutil.rmtree(path / "data" / "chunk-001")
+    for read in (load, streamed):
+        with pytest.raises(DataError, match=r"robot: meta/info\.json counts 4 episodes but 2 are under data/; fetch"):
+            read(path)
+
+
+@pytest.mark.parametrize("info", [{"total_frames": 17}, {"total_episodes": None, "total_frames": 19}])
+def test_lerobot_frames_are_counted_too(tmp_path, info):
+    path, _ = chunks(tmp_path, **info)
+    for read in (load, streamed):
+        with pytest.raises(
+            DataError, match=rf"counts {info['total_frames']} frames but 18 are .* correct total_frames"
+        ):
+            read(path)
+
+
+@pytest.mark.parametrize("odd", [None, 0, "4", 4.5, True])
+def test_lerobot_counts_of_another_kind_are_passed_over(tmp_path, odd):
+    path, want = chunks(tmp_path, total_episodes=odd, total_frames=odd)
+    check_lerobot(load(path), want)
+
+
+def test_lerobot_tells_which_observations_it_left_out(tmp_path):
+    want = make()
+    columns = frames(want) | {"observation.grid": pa.array([[[1.0, 2.0], [3.0, 4.0]]] * want.n_steps)}
+    columns["observation.task"] = pa.array(["push"] * want.n_steps)
+    path = lerobot(tmp_path / "robot", {"a.parquet": pa.table(columns)}, "v3.0")
+    told = "observation.grid, observation.task were left out: only numbers and vectors of numbers are read"
+    assert load(path).meta.notes[0] == told and survey(parted(path), ANY).meta == load(path).meta
 
 
 @pytest.mark.parametrize("missing", ["null rows", "NaN rows", "null column", "no column"])

@@ -15,7 +15,7 @@ from ssorl.idm import files
 from ssorl.idm.calibrate import calibrate, coverage, outside, span
 from ssorl.idm.fill import fill, resolve
 from ssorl.idm.fit import fit, windows
-from ssorl.idm.label import filled, label, labeller, predict, worst_share
+from ssorl.idm.label import PROXIES, filled, label, labeller, predict, worst_share
 from ssorl.idm.model import IdmConfig, forward
 from ssorl.idm.report import report, summary
 from ssorl.report.labels import plot
@@ -289,6 +289,22 @@ def test_a_model_refuses_another_robot(ready):
                 label(seen, eps)
 
 
+def test_a_model_of_small_actions_knows_its_own(ready):
+    """[-1, 1] was assumed of data that has no action, or none that is small: it says nothing of their units."""
+    small = replace(ready, meta=replace(ready.meta, act_low=(-0.2, -0.2), act_high=(0.2, 0.2), act_range="inferred"))
+    for size, fits in ((None, True), (0.3, True), (0.9, False)):
+        eps = make(n_obs=2, act_range="assumed")
+        act = np.full_like(eps.act, np.nan)
+        if size:
+            act[:3] = size
+        eps = eps.with_actions(act)
+        if fits:
+            assert np.isfinite(label(small, eps).act).all()
+        else:
+            with pytest.raises(DataError, match=r"range .* is not that of"):
+                label(small, eps)
+
+
 def test_a_model_labels_data_without_an_action_size(ready):
     bare = make(n_obs=2, n_act=0, act_range="assumed")
     labels = label(ready, bare)
@@ -307,6 +323,17 @@ def test_names_and_changes_give_a_configuration():
     assert resolve("paper") == IDMS["paper"] == IdmConfig()
     assert resolve("robust", "quick") == resolve("robust-quick") == IDMS["robust-quick"]
     assert resolve("robust", "paper", steps=7, members=2) == replace(IDMS["robust"], steps=7, members=2)
+
+
+def test_a_preset_that_there_is_none_of_is_refused():
+    with pytest.raises(SsorlError, match=r"preset of an inverse dynamics model is 'quik'; did you mean quick\?"):
+        resolve("robust", "quik")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**70, 0.5])
+def test_a_seed_that_is_none_is_refused(full, ready, seed):
+    with pytest.raises(SsorlError, match=r"--seed is .*; give a whole number from 0 up and below 2\*\*32"):
+        fill(hide_after(full, 10), ready, seed)
 
 
 def test_nothing_to_fill_and_nothing_to_learn_from_are_refused(full):
@@ -356,6 +383,29 @@ def test_errors_are_told_in_shares_of_the_range(ready):
     assert second["truth"]["mse"] == pytest.approx(first["truth"]["mse"], rel=0.05)
     assert second["proxies"]["std"] == pytest.approx(first["proxies"]["std"], rel=0.05)
     assert second["coverage"]["truth"] == pytest.approx(first["coverage"]["truth"], abs=0.02)
+
+
+def test_actions_that_are_proxies_are_not_called_true(full, ready, told):
+    eps = hide_after(full, 10)
+    assert "300 true actions as they were" in summary(told)[0] and "whose truth is known" in summary(told)[2]
+    note = f"200 of 600 {PROXIES}"
+    again = report(eps.with_meta(notes=(note,)), label(ready, eps), ready, truth=full.act)
+    assert again["data"]["proxies_before"] == [note] and told["data"]["proxies_before"] == []
+    lines = summary(again)
+    assert f"300 actions as they were, which may be proxies themselves ({note})" in lines[0]
+    assert "held against actions that may be proxies too" in lines[2]
+    assert not any("true action" in line or "truth" in line for line in lines)
+
+
+def test_labels_no_better_than_a_constant_guess_are_told(told):
+    words = "no better than a constant guess"
+    assert not any(words in line for line in summary(told))
+    worse = {**told, "model": {**told["model"], "labelled_variance": [told["validation"]["mse"] * 0.9] * 2}}
+    worse["validation"] = {**told["validation"], "mse": 0.2}
+    assert words in summary(worse)[2] and "more labelled trajectories" in summary(worse)[2]
+    still = {**told, "model": {**told["model"], "labelled_variance": [0.0, 0.0]}}  # actions that hardly vary
+    still["validation"] = {**told["validation"], "mse": 1e-6}
+    assert not any(words in line for line in summary(still))
 
 
 def test_truth_changes_the_report_and_no_label(full):

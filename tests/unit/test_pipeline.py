@@ -21,9 +21,11 @@ from ssorl.envs.pointmass import PointMass
 from ssorl.errors import SsorlError
 from ssorl.evaluate import evaluate
 from ssorl.idm.fit import fit_many
+from ssorl.idm.label import PROXIES
 from ssorl.keep import Keep, Watch
 from ssorl.pipeline import STARTS, agents, run, surest, task
 from ssorl.plan import Cell, Job, as_config, make_plan
+from ssorl.report.answer import caveats, diverged
 from ssorl.report.schema import check
 from ssorl.result import cell_result, gaps, interval, parent_result, scale_of
 from ssorl.train import train_many
@@ -171,6 +173,74 @@ def test_the_curve_has_a_value_a_look(plan, outcome):
         assert all(len(values) == 5 for values in curve.values()) and {"score", "actor_loss"} <= set(curve)
 
 
+def test_a_value_does_not_depend_on_the_company(eps, monkeypatch):
+    """Where the truth is not known, a value is fitted to the labelled steps, proxies beside them or none."""
+    monkeypatch.setattr(pipeline, "FQE_UPDATES", 30)
+    gaps, choices = hide(eps, slice(800, None)), {"env": "none", "settings": SMALL}
+    alone = run(gaps, make_plan(gaps, "bc", variants=("baseline",), **choices))
+    beside = run(gaps, make_plan(gaps, "bc", **choices))
+    job = Job("baseline", None, 0)
+    assert alone.filled == {} and len(beside.filled) == 1
+    np.testing.assert_array_equal(alone.returns[job], beside.returns[job])
+
+
+@pytest.fixture
+def diverging(monkeypatch):
+    """To be told which runs diverge (None: all): their policies are NaN, in training and after it."""
+
+    def spoil(player, bad):
+        nan = jax.tree.map(lambda x: np.full_like(x, np.nan), player.params)
+        return player._replace(params=nan) if bad else player
+
+    def begin(lost=None):
+        some, players_at, player = [], pipeline.players_at, pipeline.player
+
+        def in_training(plan, runs, *rest):
+            bad = [lost is None or lost(run) for run in runs]
+            some.extend(run.eps for run, own in zip(runs, bad, strict=True) if own)
+            return list(map(spoil, players_at(plan, runs, *rest), bad))
+
+        def after_it(plan, eps, done):
+            return spoil(player(plan, eps, done), lost is None or any(eps is x for x in some))
+
+        monkeypatch.setattr(pipeline, "players_at", in_training)
+        monkeypatch.setattr(pipeline, "player", after_it)
+
+    return begin
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_one_that_diverges_takes_its_own_score_alone(eps, plan, outcome, diverging, monkeypatch, together):
+    if together:
+        monkeypatch.setattr("ssorl.pipeline.train_many", partial(train_many, together=True))
+    diverging(lambda run: run.seed == 1 and run.steps is not None)  # the baselines of the second seed
+    done = run(eps, plan)
+    for job in plan.jobs:
+        if job.variant == "baseline" and job.seed == 1:
+            assert np.isnan(done.returns[job]).all() and "score" not in done.curves[job]
+        else:
+            rtol = 1e-3 if together else 0
+            np.testing.assert_allclose(done.returns[job], outcome.returns[job], rtol)
+            np.testing.assert_allclose(done.curves[job]["score"], outcome.curves[job]["score"], rtol)
+    told = {f"q{q}": cell_result(plan, eps, done, q, {**ABOUT, "timings": {}}) for q in (50, 100)}
+    check(told["q50"])
+    assert told["q50"]["scores"]["baseline"]["mean"] is None and told["q50"]["scores"]["ss"]["mean"] is not None
+    assert told["q50"]["curves"]["baseline"]["score"][1] == [None] * 5
+    (line,) = diverged(told["q50"])
+    assert line.startswith("The training of baseline, seed 1, has diverged") and line in caveats(told["q50"])
+    both = diverged(parent_result(told))
+    assert [line.split(",")[0] for line in both] == [f"The training of baseline at quality {q}" for q in (50, 100)]
+
+
+@pytest.mark.parametrize("env", ["pointmass", "none"])
+def test_where_all_diverge_the_sentence_names_one(eps, diverging, monkeypatch, env):
+    monkeypatch.setattr(pipeline, "FQE_UPDATES", 5)
+    plan = make_plan(eps, "bc", fraction=0.2, variants=("ss",), env=env, settings=SMALL)
+    diverging()
+    with pytest.raises(SsorlError, match=r"^ss at quality 50, seed 0: .*diverged; give the agent other settings"):
+        run(eps, plan)
+
+
 # The numbers -----------------------------------------------------------------------------------------------
 
 
@@ -234,6 +304,20 @@ def test_a_plan_as_plain_values(plan):
     assert told["split"] == {"setup": "coupled", "fraction": 0.2, "quality": [50, 100]}
 
 
+def test_what_is_not_asked_for_has_its_default(eps):
+    plan = make_plan(eps, settings=SMALL)
+    assert plan.names["idm"] == "robust" and plan.episodes == 30
+    named = make_plan(eps, idm="robust", episodes=30, settings=SMALL)
+    assert as_config(plan) == as_config(named)  # so that a folder of before is the same run
+    assert as_config(make_plan(eps, env="none", settings=SMALL))["episodes"] == 30
+
+
+def test_proxies_that_count_as_true_are_told(eps):
+    filled = eps.with_meta(notes=(f"9 of {eps.n_steps} {PROXIES}",))
+    for one in (filled, hide(filled, slice(100, None))):
+        assert any("they count as true actions" in note for note in make_plan(one, settings=SMALL).notes)
+
+
 def test_data_with_gaps_has_no_oracle(eps):
     plan = make_plan(hide(eps, slice(100, None)), settings=SMALL)
     assert plan.variants == ("baseline", "ss") and plan.setup is None and "no oracle" in plan.notes[0]
@@ -275,7 +359,16 @@ MISTAKES = {
     "seed": ({"seeds": (0, 0)}, "different whole numbers"),
     "no seed": ({"seeds": 0}, "different whole numbers"),
     "negative seed": ({"seeds": (-1, 2)}, "from 0 up"),
+    "a seed that would repeat another": ({"seeds": (0, 2**32)}, r"below 2\*\*32"),
+    "more seeds than there are": ({"seeds": 2**70}, "a single number is how many"),
     "quality twice": ({"quality": (50, 50)}, "one value twice"),
+    "quality alike": ({"quality": (50, 50.0000001)}, "one value twice, in six digits"),
+    "model of an agent that needs none": ({"agent": "dt-joint", "idm": "robst"}, "--idm means nothing to dt-joint"),
+    "a model for nobody": ({"variants": ("baseline",), "idm": "paper"}, "--idm means nothing without the variant ss"),
+    "nothing to be sure of": ({"variants": ("oracle",), "certain": 0.5}, "--certain means nothing without"),
+    "updates of nothing": ({"variants": ("baseline",), "idm_updates": 9}, "--idm-updates means nothing without"),
+    "members of nothing": ({"variants": ("baseline",), "idm_members": 9}, "--idm-members means nothing without"),
+    "episodes of nothing": ({"env": "none", "episodes": 5}, "--episodes means nothing where"),
     "quality": ({"quality": (120,)}, "quality is 120"),
     "too few": ({"quality": 5, "fraction": 0.5}, "raise --quality"),
     "certain": ({"certain": 1.5}, "--certain is 1.5"),

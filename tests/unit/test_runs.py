@@ -137,6 +137,31 @@ def test_a_disk_too_small_is_told_before_the_work(eps, tmp_path, monkeypatch):
     assert not (tmp_path / "r" / "config.json").exists()
 
 
+def test_the_disk_must_hold_three_checkpoints_and_a_policy(eps, done, tmp_path, monkeypatch):
+    """What the arrays of a finished run come to, three times while the last one is written."""
+    need = 0
+    for name in ("checkpoints/0/run-*.npz", "checkpoints/0/runs-*.npz", "policies/*.npz"):
+        for file in done.folder.glob(name):
+            with np.load(file, allow_pickle=False) as found:
+                own = sum(found[k].nbytes for k in found.files if k.startswith(("learnt/", "best/", "params/")))
+            need += own if "policies" in name else 3 * own
+    assert need > 10_000
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("usage", "total used free")(1, 1, need - 1))
+    with pytest.raises(SsorlError, match="GB free and the run writes up to"):
+        run(eps, tmp_path / "r", **CHOICES)
+
+
+def test_episodes_do_not_count_where_nothing_is_played(eps, tmp_path, monkeypatch):
+    monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 5)
+    choices = {"agent": "bc", "fraction": 0.2, "env": "none", "variants": ("baseline",), "settings": SMALL}
+    one = run(eps, tmp_path / "r", **choices)
+    record = json.loads((tmp_path / "r" / "config.json").read_text())
+    record["config"]["episodes"] = 5
+    del record["sha256"]
+    (tmp_path / "r" / "config.json").write_text(json.dumps(record))
+    assert run(eps, tmp_path / "r", **choices) == one
+
+
 def test_a_damaged_record_is_told(eps, tmp_path):
     (tmp_path / "config.json").write_text('{"config": {')
     with pytest.raises(SsorlError, match=r"config.json: cannot be read"):

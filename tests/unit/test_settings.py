@@ -38,6 +38,7 @@ def test_equal_settings_are_one_agent():
     two = make("td3bc", hidden=[64, np.int64(32)], batch=np.int32(128), alpha=np.float32(2))
     assert one == two and hash(one) == hash(two)
     assert json.dumps(asdict(one)) == json.dumps(asdict(two))
+    assert isinstance(make("td3bc", alpha=1e38).alpha, float)  # no integer of JAX
     assert make("td3bc", batch=128.0).batch == 128 and isinstance(make("td3bc", batch=128.0).batch, int)
 
 

@@ -75,6 +75,18 @@ def test_copies_keep_their_actions_together(seed, quality):
     assert len(held) and not set(of[train]) & set(of[held])
 
 
+def test_ways_between_one_start_and_one_goal_are_no_copies():
+    eps = make_episodes([5] * 30)
+    obs = eps.obs.reshape(30, 6, 3).copy()
+    obs[:, 0], obs[:, -1] = 0, 1
+    eps = replace(eps, obs=obs.reshape(-1, 3), rew=np.full_like(eps.rew, -1))
+    assert np.array_equal(copies(eps), np.arange(30))
+    split = coupled(eps, 0.1, 50, seed=1)
+    assert len(split.labelled) == 3
+    repeated = np.sort(np.r_[np.arange(30), 4, 4, 17])
+    assert np.array_equal(repeated[copies(eps.take(repeated))], repeated)
+
+
 @given(SEEDS)
 def test_wide_weighs_bins_by_the_inverse_of_their_size(seed):
     eps = make_episodes([2] * 30, seed=seed)

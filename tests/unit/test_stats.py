@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from conftest import make_episodes
 
 from ssorl.data import apply, concat, coupled
+from ssorl.data.episodes import action_range
 from ssorl.data.sources import builtin
 from ssorl.data.stats import duplicates, oddities, profile, standardiser
 
@@ -12,6 +16,17 @@ def test_standardiser_leaves_constant_dimensions_finite():
     out = standardiser(eps)(eps.obs)
     assert np.allclose(out[:, [0, 2]].mean(0), 0, atol=1e-5) and np.allclose(out[:, [0, 2]].std(0), 1, atol=1e-5)
     assert (out[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e-3, 1e8])
+def test_the_unit_of_the_states_makes_no_difference(unit):
+    eps = make_episodes([30, 40])
+    eps.obs[:, 1] = 7
+    other = replace(eps, obs=eps.obs * np.float32(unit))
+    assert np.allclose(standardiser(other)(other.obs)[:, [0, 2]], standardiser(eps)(eps.obs)[:, [0, 2]], atol=1e-4)
+    assert (np.abs(standardiser(other)(other.obs)[:, 1]) <= 1e-6 * unit * 7).all()
+    still = replace(eps, obs=np.zeros_like(eps.obs))
+    assert (standardiser(still).std == 1).all()
 
 
 def test_duplicates_are_found_and_only_they():
@@ -39,6 +54,35 @@ def test_oddities_are_told():
         "repeat",
     ):
         assert words in told
+
+
+def test_where_a_range_was_taken_from_what_is_seen_is_told():
+    eps = make_episodes([30, 40], n_act=3)
+    assert not [t for t in oddities(eps) if "action range" in t]
+    eps.act[:, 1] /= 100
+    told = oddities(again(eps))
+    assert told == [
+        "no action range is declared: the range seen is taken for it in dimensions 1, and [-1, 1] in the others"
+    ]
+    eps.act[:, 2] = np.where(eps.act[:, 2] > 0, 1, -1)  # half of the values whose range is [-1, 1], and two
+    assert "51% of the action values sit at a bound" in oddities(again(eps))[0]
+    assert oddities(again(eps.with_actions(eps.act * 5)))[0].endswith("the range seen is taken for it")
+
+
+def again(eps):
+    """The same, its range guessed anew."""
+    return replace(eps, meta=replace(eps.meta, **action_range(eps.act)))
+
+
+@pytest.mark.parametrize(("n", "told"), [(2, True), (4, True), (20, True), (21, False)])
+def test_actions_that_may_be_choices_are_told(n, told):
+    eps = make_episodes([30, 40])
+    choices = np.stack([np.arange(70) % n, np.zeros(70)], axis=1).astype(np.float32)
+    found = [t for t in oddities(eps.with_actions(choices)) if "whole numbers" in t]
+    assert len(found) == told and (not told or f"at most {n} values a dimension" in found[0])
+    choices[3] += 0.5
+    assert not [t for t in oddities(eps.with_actions(choices)) if "whole numbers" in t]
+    assert not [t for t in oddities(eps.with_actions(choices * 0)) if "whole numbers" in t]
 
 
 def test_profile_counts(pointmass):

@@ -20,7 +20,7 @@ class Evaluate:
     env: Annotated[str | None, arg("ENV", "hopper, maze2d-umaze-dense, a Gymnasium id (the policy's own)")] = None
     episodes: Annotated[int, arg("N", "episodes a policy (30)")] = 30
     seed: Annotated[int, arg("N", "of the starting states (0)")] = 0
-    variant: Annotated[str, arg("NAME", "of a run folder: baseline, ss, oracle, or all (ss)")] = "ss"
+    variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle, or all (ss)")] = None
     video: Annotated[Path | None, arg("FILE", "film the first policy's first episode to a .gif or .mp4")] = None
     json: Json = False
 
@@ -93,7 +93,7 @@ def _show(told: dict) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    console = Console(emoji=False)  # a name may look like one
     console.print(f"{escape(told['env'])}, {told['episodes']} episodes a policy; 95 % intervals over episodes")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("policy", "return", "", "normalised", "", "length"):

@@ -19,7 +19,7 @@ class Export:
     path: Annotated[tyro.conf.Positional[Path], arg("PATH", "a policy file, or a run folder")]
     out: Annotated[Path, arg("FILE", "where to write, tried against the original before it is kept")]
     format: Annotated[Literal["onnx", "jax"], arg("{onnx,jax}", "ONNX, or jax.export's StableHLO (onnx)")] = "onnx"
-    variant: Annotated[str, arg("NAME", "of a run folder: baseline, ss, oracle (ss)")] = "ss"
+    variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle (ss)")] = None
     seed: Annotated[int | None, arg("N", "of a run folder: which of its seeds (the first)")] = None
     force: bool = False  # replace what is there
     json: Json = False

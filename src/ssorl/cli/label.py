@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -73,6 +73,7 @@ class Label:
         from ssorl.idm.fill import fill
 
         eps, learn_from, truth = self._load()
+        _warn_of_proxies(eps.meta, progress)
         progress.totals["labelling"] = (int((~eps.labelled).sum()), "steps")
         rounds, seed = self.self_train or 0, self.recipe.seed or 0
         done = fill(eps, model, seed, rounds, learn_from=learn_from, truth=truth, progress=progress)
@@ -87,6 +88,7 @@ class Label:
         from ssorl.store import atomic
 
         stream, first = self._open(progress, passes=3 if hasattr(model, "steps") else 1)
+        _warn_of_proxies(stream.meta, progress)
         progress.totals["labelling"] = (stream.n_steps - int(stream.start[first]), "steps")
         done = filling(stream, model, self.recipe.seed or 0, first, progress)
         with self._beside_it(done.ready) as tell, atomic(self.out) as fresh:
@@ -139,11 +141,12 @@ class Label:
         """What to fill, what to learn from where that is another set, and the truth where a split hides it."""
         from ssorl.data import apply, truth
         from ssorl.data.sources import load, pair
+        from ssorl.idm.label import ignored
 
         one, names = self.input, self._names()
         if len(names) == 2:
             first, second = (load(name, one.format, one.min_length, actions=i == 0) for i, name in enumerate(names))
-            both = pair(first, second)
+            both = pair(first, replace(second, meta=ignored(second.meta)))
             return (both, None, None) if self.union else (both[len(first) :], both, None)
         eps = one.load()
         split = self._split(eps)
@@ -154,6 +157,7 @@ class Label:
         from ssorl.data.check import Wish
         from ssorl.data.parts import chain, survey
         from ssorl.data.sources import parted
+        from ssorl.idm.label import ignored
 
         one, names = self.input, self._names()
         if not names:
@@ -164,7 +168,8 @@ class Label:
         progress.totals["reading"] = (passes * sum(f.n_steps for f in files), "steps")
         found = [survey(f, w, progress=lambda n: progress("reading", n)) for f, w in zip(files, wishes, strict=False)]
         if len(found) == 2:
-            return chain(*found), 0 if self.union else len(found[0])
+            known, other = found
+            return chain(known, replace(other, meta=ignored(other.meta))), 0 if self.union else len(known)
         split = self._split(found[0])
         return (found[0] if split is None else found[0].split(split)), 0
 
@@ -197,6 +202,14 @@ class Label:
                     fresh[1].write_text(json.dumps(report, indent=1, allow_nan=False))
 
             yield tell
+
+
+def _warn_of_proxies(meta, progress) -> None:
+    """Say that actions which are there were filled in before."""
+    from ssorl.idm.label import counted_as_true
+
+    for text in counted_as_true(meta):
+        progress.say(f"note: {text}")
 
 
 def _check_free(force: bool, *paths: Path) -> None:

@@ -52,8 +52,8 @@ class Run:
     hidden: Flat[Hidden]
     agent: Annotated[str, arg("NAME", "the offline RL method: td3bc, cql, iql, bc, dt, … (td3bc)")] = "td3bc"
     idm: Annotated[
-        str, arg("NAME|FOLDER", "robust, paper, or a model that `ssorl label --save-idm` saved (robust)")
-    ] = "robust"
+        str | None, arg("NAME|FOLDER", "robust, paper, or a model that `ssorl label --save-idm` saved (robust)")
+    ] = None
     preset: Annotated[Preset, arg("{quick,paper}", "minutes on a CPU, or the published settings (quick)")] = "quick"
     seeds: Annotated[tuple[int, ...], arg("N | N N …", "how many, counted from 0; or which (1)")] = (1,)
     variants: Annotated[
@@ -63,7 +63,7 @@ class Run:
     env: Annotated[str | None, arg("NAME", "where policies are played; none: estimate from the data (the data's)")] = (
         None
     )
-    episodes: Annotated[int, arg("N", "played by each policy (30)")] = 30
+    episodes: Annotated[int | None, arg("N", "played by each policy (30)")] = None
     policy: Annotated[
         Literal["average", "last"], arg("{average,last}", "which weights: averaged over training or the last (average)")
     ] = "average"
@@ -79,6 +79,7 @@ class Run:
     def run(self) -> None:
         """Load, plan, run stage by stage, tell."""
         from ssorl.plan import make_plan
+        from ssorl.report.answer import diverged
         from ssorl.report.teller import RunTeller
         from ssorl.report.terminal import show_run
         from ssorl.runs import execute
@@ -106,6 +107,8 @@ class Run:
         with RunTeller(eps, plan) as teller:
             done = execute(eps, plan, self.out, teller, command, metrics)
         if self.json:
+            for line in diverged(done.told):  # else it is among the caveats
+                note(f"ssorl: {line}")
             return print_json({"folder": str(done.folder), **done.told})
         return show_run(done.told, done.folder)
 

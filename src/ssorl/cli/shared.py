@@ -130,7 +130,8 @@ def tell(as_json: bool, told: dict) -> None:
         return print_json(told)
     from rich.console import Console
 
-    Console().print(", ".join(f"{k} {v}" for k, v in told.items() if v not in (None, (), [])), soft_wrap=True)
+    text = ", ".join(f"{k} {v}" for k, v in told.items() if v not in (None, (), []))
+    Console().print(text, soft_wrap=True, markup=False, emoji=False)  # a path may look like either
     return None
 
 

@@ -323,4 +323,4 @@ def _table(head: tuple, rows: list[tuple]) -> None:
     table = Table(*head, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(f"{x:,}" if isinstance(x, int) else str(x) for x in row))
-    Console().print(table)
+    Console(emoji=False).print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ssorl.data.episodes import ROUNDING, Episodes, Meta, action_range, offsets, ranges
-from ssorl.data.stats import collapsed
+from ssorl.data.stats import collapsed, finer
 from ssorl.errors import DataError, SsorlError
 
 MIN_LENGTH = 2  # one step has no neighbour for the inverse dynamics window to look at
@@ -50,6 +51,7 @@ class Raw(NamedTuple):
     lengths: np.ndarray  # [E]
     dropped: int = 0  # trajectories that lost their last step, if the metadata does not say so already
     torn: int = 0  # steps whose next state is stored twice and not the same
+    number: np.ndarray | None = None  # [E], of each trajectory in the file, if some between them are left out
 
 
 @contextmanager
@@ -84,6 +86,20 @@ def head(path: Path, n: int) -> bytes:
         return file.read(n)
 
 
+def within(folder: Path) -> list[Path]:
+    """Every file below a folder, sorted; links are followed, and no folder is entered twice."""
+    found, seen = [], set()
+    for at, inner, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(at)
+        if real in seen:
+            inner.clear()
+        else:
+            seen.add(real)
+            inner.sort()
+            found += [Path(at, name) for name in names]
+    return sorted(found)
+
+
 def build(
     obs: np.ndarray,
     act: np.ndarray | None,
@@ -92,11 +108,13 @@ def build(
     lengths: np.ndarray,
     meta: Meta,
     wish: Wish = ANY,
+    number: np.ndarray | None = None,
 ) -> Episodes:
     """Episodes from flat arrays after every check; `act=None` means that no action is known.
 
     Where `meta` gives no action range, one is assumed (see `action_range`) and marked as such.
-    Trajectories shorter than `wish.min_length` are left out, which is noted.
+    Trajectories shorter than `wish.min_length` are left out, which is noted. Complaints name a trajectory by its
+    `number` in the file, [E]; where none are given they count on from `wish.first`.
     """
     src = meta.source
     if len(lengths) == 0 or len(rew) == 0:
@@ -123,7 +141,7 @@ def build(
         if len(array) != want:
             more = " (observations: one more than steps in each trajectory)" if array is obs else ""
             raise DataError(f"{src}: {len(array)} {name} where {want} are due; the arrays must be equally long{more}")
-    start, number = offsets(lengths), wish.first + np.arange(len(lengths))  # number: in the file, for complaints
+    start, number = offsets(lengths), wish.first + np.arange(len(lengths)) if number is None else number
     short = lengths < wish.min_length
     if short.all():
         raise DataError(
@@ -283,8 +301,8 @@ def floats(src: str, episode: int, what: str, array: object) -> np.ndarray:
 
 
 def narrow(values: np.ndarray) -> np.ndarray:
-    """As float32, but for float64: `build` makes that float32 too, and tells what was lost."""
-    return values if values.dtype.char == "d" else values.astype(np.float32, copy=False)
+    """As float32, or as float64 what float32 cannot hold: `build` makes that float32 too, and tells what was lost."""
+    return values.astype(np.float64 if finer(values.dtype) else np.float32, copy=False)
 
 
 def _where(step: int, start: np.ndarray, number: np.ndarray) -> tuple[int, int]:

@@ -12,6 +12,8 @@ import numpy as np
 from ssorl.errors import DataError
 
 ROUNDING = 1e-4  # how far an action may leave its range, as a share of it, before that is an error
+SMALL = 0.25  # actions nearer to zero than this fill too little of [-1, 1] for it to be their range
+STILL = 1e-6  # a dimension that varies by no more than this, as a share of its size, is constant but for rounding
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Meta:
     env: str | None = None  # the Gymnasium id, or ssorl's own name, of the environment
     act_low: tuple[float, ...] = ()  # lowest action, one number a dimension
     act_high: tuple[float, ...] = ()  # highest action
-    act_range: Literal["declared", "assumed", "inferred"] = "assumed"  # how the range is known
+    act_range: Literal["declared", "assumed", "inferred"] = "assumed"  # how it is known; inferred: in some dimension
     random_return: float | None = None  # mean return of a random policy: normalised 0
     expert_return: float | None = None  # mean return of an expert: normalised 1
     notes: tuple[str, ...] = ()  # what a reader had to decide, in sentences
@@ -225,17 +227,21 @@ def ranges(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def action_range(act: np.ndarray) -> dict:
-    """The range to assume where a file declares none: [-1, 1] if everything fits, else what is seen."""
+    """The range to assume where a file declares none: [-1, 1] if everything fits and fills it, else what is seen.
+
+    If some action leaves [-1, 1], that is so in every dimension, else only in those whose actions are small.
+    """
     n_act = act.shape[1]
     seen = ~np.isnan(act[:, 0]) if n_act else np.zeros(len(act), bool)
     some = act if seen.all() else act[seen]  # no copy of a table that is whole
     low, high = (some.min(0), some.max(0)) if len(some) and n_act else (np.zeros(n_act), np.zeros(n_act))
-    if not n_act or max(-low.min(), high.max()) <= 1 + ROUNDING:
-        return {"act_low": (-1.0,) * n_act, "act_high": (1.0,) * n_act, "act_range": "assumed"}
+    size = np.maximum(np.abs(low), np.abs(high))
+    taken = (size < SMALL) & (high - low > STILL * size)  # a dimension that never moves tells of no range
+    taken |= (size > 1 + ROUNDING).any()
     return {
-        "act_low": tuple(float(x) for x in low),
-        "act_high": tuple(float(x) for x in high),
-        "act_range": "inferred",
+        "act_low": tuple(float(x) for x in np.where(taken, low, -1)),
+        "act_high": tuple(float(x) for x in np.where(taken, high, 1)),
+        "act_range": "inferred" if taken.any() else "assumed",
     }
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ssorl.data.check import Raw, Wish, build, noted, reading
+from ssorl.data.check import Raw, Wish, build, noted, reading, within
 from ssorl.data.episodes import Episodes, Meta, action_range, offsets
 from ssorl.data.split import Split, members_of
 from ssorl.data.stats import collapsed
@@ -51,7 +51,7 @@ class Parted(NamedTuple):
 
 def large(*paths: Path) -> bool:
     """Whether files or folders together are larger than may be loaded without a thought."""
-    files = [f for p in paths for f in ([p] if p.is_file() else p.rglob("*"))]
+    files = [f for p in paths for f in ([p] if p.is_file() else within(p))]
     return sum(f.stat().st_size for f in files if f.is_file()) > SHARE * free_memory()
 
 
@@ -250,7 +250,7 @@ def _checked(file: Parted, wish: Wish, meta: Meta, size: int) -> Iterator[tuple[
                 edge = (np.inf,) * raw.act.shape[1]
                 open_ended = replace(meta, act_low=tuple(-x for x in edge), act_high=edge)
             if (raw.lengths >= wish.min_length).any():
-                eps = build(*raw[:5], open_ended, replace(wish, first=first))
+                eps = build(*raw[:5], open_ended, replace(wish, first=first), raw.number)
             first += len(raw.lengths)
         yield eps, raw
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ssorl.data.check import shown
 from ssorl.data.episodes import Episodes, action_range
+from ssorl.data.stats import digests
 from ssorl.errors import DataError
 from ssorl.store import DamagedError, read_json, write_json
 
@@ -183,7 +184,7 @@ def members_of(split: Split, eps: Episodes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def copies(eps: Episodes) -> np.ndarray:
-    """For each trajectory the number of the first that is the same: its own, where it is no copy, [E].
+    """For each trajectory the number of the first with its states and rewards: its own, where it is no copy, [E].
 
     A stream does not hold the states that would tell; its trajectories are taken to be no copies.
     """
@@ -191,8 +192,12 @@ def copies(eps: Episodes) -> np.ndarray:
         return np.arange(len(eps))
     ends = (eps.obs[eps.start[:-1] + np.arange(len(eps))], eps.obs[eps.start[1:] + np.arange(len(eps))])
     told = np.column_stack([eps.lengths, eps.returns, *ends])
-    _, first, which = np.unique(told, axis=0, return_index=True, return_inverse=True)
-    return first[which.reshape(-1)]
+    _, first, which, n = np.unique(told, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    out, alike = first[which.reshape(-1)], np.flatnonzero(n[which.reshape(-1)] > 1)
+    if len(alike):  # with one start and one goal, different ways between them may have as many steps and one return
+        _, first, which = np.unique(digests(eps.take(alike)), axis=0, return_index=True, return_inverse=True)
+        out[alike] = alike[first[which.reshape(-1)]]
+    return out
 
 
 def fingerprint(eps: Episodes) -> int:

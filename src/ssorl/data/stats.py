@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ssorl.data.episodes import Episodes
+from ssorl.data.episodes import Episodes, Meta
 
+TINY = 1e-30  # a deviation that float32 can no longer divide by with its full precision is none
+FEW = 20  # as many whole numbers may be the names of choices
 CLOSE = 1e-5  # two states nearer than this, relative (or a tenth of it, absolute), differ by rounding
 
 
@@ -28,8 +31,8 @@ def standardiser(eps: Episodes) -> Standardiser:
 
 
 def standardising(mean: np.ndarray, std: np.ndarray) -> Standardiser:
-    """From the moments of all states, [O] float64."""
-    constant = std <= 1e-6 * np.maximum(1, np.abs(mean))
+    """From the moments of all states, [O] float64. The unit that a state is told in makes no difference."""
+    constant = std <= np.maximum(1e-6 * np.abs(mean), TINY)
     return Standardiser(mean.astype(np.float32), np.where(constant, 1, std).astype(np.float32))
 
 
@@ -82,13 +85,18 @@ def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return rows[(np.abs(x - y) > CLOSE * (np.abs(y) + 0.1)).any(axes)]
 
 
+def finer(kind: np.dtype) -> bool:
+    """Whether a type tells numbers apart that float32 does not: float64, and integers of more than 16 bits."""
+    return kind.char == "d" or (kind.kind in "iu" and kind.itemsize > 2)
+
+
 def collapsed(obs: np.ndarray) -> list[str]:
-    """What to say of float64 states, [N, O], with a column that float32 holds still, such as the time on a clock."""
-    if obs.dtype.char != "d" or not len(obs):
+    """What to say of states, [N, O], with a column that float32 holds still, such as a clock or a counter."""
+    if not finer(obs.dtype) or not len(obs):
         return []
     found = []
     with np.errstate(all="ignore"):
-        low, high = obs.min(0), obs.max(0)
+        low, high = obs.min(0).astype(np.float64), obs.max(0).astype(np.float64)
         size = np.maximum(np.abs(low), np.abs(high))
         # Far from zero for its spread, which is more than what rounding does to a constant.
         for dim in np.flatnonzero((high - low < size / 8) & (high - low > 1e-11 * size)):
@@ -108,20 +116,13 @@ def oddities(eps: Episodes) -> list[str]:
     low, high = eps.obs.min(0), eps.obs.max(0)
     constant = np.flatnonzero(low == high)
     if len(constant):
-        found.append(f"observation dimensions {_some(constant)} never change")
+        found.append(f"observation dimensions {listed(constant)} never change")
     act = eps.act[eps.labelled]
     if len(act):
         stuck = np.flatnonzero(act.min(0) == act.max(0))
         if len(stuck):
-            found.append(f"action dimensions {_some(stuck)} never change")
-        if eps.meta.act_range != "inferred":  # an inferred range is touched by construction
-            bound_low, bound_high = eps.meta.low, eps.meta.high
-            slack = 1e-3 * (bound_high - bound_low)
-            share = float(((act <= bound_low + slack) | (act >= bound_high - slack)).mean())
-            if share > 0.05:
-                found.append(f"{share:.0%} of the action values sit at a bound of their range")
-        else:
-            found.append("no action range is declared: the range seen is taken for it")
+            found.append(f"action dimensions {listed(stuck)} never change")
+        found += _of_range(act, eps.meta) + _of_choices(act)
     elif eps.n_steps:
         found.append("no step has an action: nothing can teach an inverse dynamics model")
     if (eps.rew == eps.rew[0]).all():
@@ -132,8 +133,41 @@ def oddities(eps: Episodes) -> list[str]:
     return found
 
 
+def _of_range(act: np.ndarray, meta: Meta) -> list[str]:
+    """What to say of the range that actions, [N, A], are in."""
+    found, low, high = [], meta.low, meta.high
+    seen = (meta.act_range == "inferred") & ~((low == -1) & (high == 1))  # touched by construction
+    slack = 1e-3 * (high - low)
+    at_bound = ((act <= low + slack) | (act >= high - slack))[:, ~seen]
+    if at_bound.size and at_bound.mean() > 0.05:
+        found.append(f"{at_bound.mean():.0%} of the action values sit at a bound of their range")
+    if seen.any():
+        where = "" if seen.all() else f" in dimensions {listed(np.flatnonzero(seen))}, and [-1, 1] in the others"
+        found.append(f"no action range is declared: the range seen is taken for it{where}")
+    return found
+
+
+def _of_choices(act: np.ndarray) -> list[str]:
+    """What to say of actions, [N, A], that look like the numbers of choices."""
+    if (act.min(0) == act.max(0)).all() or (act != np.rint(act)).any():
+        return []
+    n = max(len(np.unique(column)) for column in act.T)
+    if n > FEW:
+        return []
+    return [
+        f"actions are whole numbers with at most {n} values a dimension: ssorl takes them for amounts, so if they are "
+        "choices, such as buttons, its labels and policies lie between them"
+    ]
+
+
 def duplicates(eps: Episodes) -> np.ndarray:
     """Trajectories whose observations and rewards equal, bit for bit, those of an earlier one."""
+    _, first = np.unique(digests(eps), axis=0, return_index=True)
+    return np.setdiff1d(np.arange(len(eps)), first)
+
+
+def digests(eps: Episodes) -> np.ndarray:
+    """What tells the observations and rewards of one trajectory from those of another, bit for bit, [E, 3] uint64."""
     rng = np.random.default_rng(0)
 
     def digest(values: np.ndarray, start: np.ndarray) -> np.ndarray:
@@ -148,7 +182,7 @@ def duplicates(eps: Episodes) -> np.ndarray:
         )
         return np.add.reduceat(mixed, start[:-1])
 
-    keys = np.stack(
+    return np.stack(
         [
             eps.lengths.astype(np.uint64),
             digest(eps.obs, eps.start + np.arange(len(eps.start))),
@@ -156,10 +190,9 @@ def duplicates(eps: Episodes) -> np.ndarray:
         ],
         axis=1,
     )
-    _, first = np.unique(keys, axis=0, return_index=True)
-    return np.setdiff1d(np.arange(len(eps)), first)
 
 
-def _some(indices: np.ndarray, n: int = 8) -> str:
-    shown = ", ".join(str(i) for i in indices[:n])
-    return shown + (f" and {len(indices) - n} more" if len(indices) > n else "")
+def listed(names: Sequence | np.ndarray, n: int = 8) -> str:
+    """The first of some names or numbers, and how many more there are."""
+    shown = ", ".join(str(name) for name in names[:n])
+    return shown + (f" and {len(names) - n} more" if len(names) > n else "")

@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from ssorl.data.episodes import Episodes
-from ssorl.errors import DataError, SsorlError
+from ssorl.errors import DataError, SsorlError, nearest
 from ssorl.idm import IDMS, files
 from ssorl.idm.fit import Idm, fit
 from ssorl.idm.label import Labeller, Labels, filled, label, labeller
 from ssorl.idm.model import IdmConfig
 from ssorl.idm.report import report, report_rounds
 from ssorl.idm.selftrain import self_train
+from ssorl.seeds import check_seed
+
+MODEL_PRESETS = ("quick", "paper")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ def resolve(
     rounds: int | None = None,
 ) -> IdmConfig | Labeller:
     """The configuration of that name, changed as asked, or the model in the folder of that name."""
+    if preset is not None and preset not in MODEL_PRESETS:
+        raise SsorlError(f"the preset of an inverse dynamics model is {preset!r}; {nearest(preset, MODEL_PRESETS)}")
     for flag, value in (("--steps", steps), ("--members", members), ("--self-train", rounds)):
         if value is not None and value < 1:
             raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
@@ -76,8 +81,7 @@ def fill(
     the model is self-trained. `truth` is used for the report alone. `progress(what, n, note)` hears of `n` updates or
     steps done.
     """
-    if seed < 0:
-        raise SsorlError(f"--seed is {seed}; give a whole number from 0 up")
+    check_seed(seed, "--seed")
     if eps.labelled.all():
         raise nothing_missing(eps.meta.source)
     if isinstance(model, Labeller):

@@ -130,6 +130,21 @@ def filled(eps: Episodes, labels: Labels, ready: Labeller) -> Episodes:
     return replace(eps, act=labels.act, meta=meta)
 
 
+def proxies_in(meta: Meta) -> list[str]:
+    """The notes by which some actions of these trajectories are proxies; which, a reader does not tell."""
+    return [note for note in meta.notes if PROXIES in note]
+
+
+def counted_as_true(meta: Meta) -> list[str]:
+    """What to say of those before they are used."""
+    return [f"{note}; as far as they are used here, they count as true actions" for note in proxies_in(meta)]
+
+
+def ignored(meta: Meta) -> Meta:
+    """The metadata once nobody looks at the actions: whether they are proxies no longer matters."""
+    return replace(meta, notes=tuple(note for note in meta.notes if PROXIES not in note))
+
+
 def filled_meta(ready: Labeller, meta: Meta, n_act: int, n_steps: int, n_proxies: int) -> Meta:
     """The metadata of trajectories of so many steps once so many proxies are among them."""
     low, high, kind = _range(ready, meta, n_act)
@@ -156,7 +171,7 @@ def check_fit(ready: Labeller, eps: Episodes) -> None:
                 f"{meta.source}: {what}s of size {got} do not fit an inverse dynamics model of {want.source}, whose "
                 f"{what}s have size {due}; fit one on data of this robot"
             )
-    if eps.n_act and _other_range(meta, want):
+    if eps.n_act and _other_range(eps, want):
         kind = "declared action range" if meta.act_range == "declared" else "actions' range"
         raise DataError(
             f"{meta.source}: the {kind} {meta.act_low}…{meta.act_high} is not that of the inverse "
@@ -164,13 +179,17 @@ def check_fit(ready: Labeller, eps: Episodes) -> None:
         )
 
 
-def _other_range(meta: Meta, want: Meta) -> bool:
+def _other_range(eps: Episodes, want: Meta) -> bool:
     """Whether actions are told in other units. A range that was only seen in data may be some narrower or wider."""
+    meta = eps.meta
     if (meta.act_low, meta.act_high) == (want.act_low, want.act_high):
         return False
     if meta.act_range == want.act_range == "declared":
         return True
-    ratio = (meta.high - meta.low) / np.maximum(want.high - want.low, 1e-12)
+    width = meta.high - meta.low
+    if meta.act_range == "assumed":  # which tells that no action leaves it; there may be none at all
+        width = 2 * np.abs(eps.act[eps.labelled]).max(0, initial=0)
+    ratio = width / np.maximum(want.high - want.low, 1e-12)
     return bool((ratio > 2).any() or (meta.act_range == "declared" and (ratio < 0.5).any()))
 
 

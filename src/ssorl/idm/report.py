@@ -8,10 +8,11 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta, scale, unscale
 from ssorl.idm.calibrate import LEVELS, inside
-from ssorl.idm.label import Labeller, Labels, predict, worst_share
+from ssorl.idm.label import Labeller, Labels, predict, proxies_in, worst_share
 from ssorl.idm.selftrain import Round
 
 BINS, WORST = 12, 10  # groups of trajectories by return, and how many of the worst are named
+NOUGHT = 1e-4  # a squared error that is none to speak of, half a percent of the range: of actions that hardly vary
 RANKED = 2_000_000  # proxies that are sorted at most: 5 % of them, and their ranks, are as good as of all
 
 
@@ -81,6 +82,7 @@ class Tally:
                 "labelled_steps": self.labelled,
                 "proxy_steps": self.proxies,
                 "trajectories_with_proxies": len(by_episode["trajectory"]),
+                "proxies_before": proxies_in(meta),  # what was said of the actions that were there
             },
             "model": {
                 "fitted_to": ready.meta.source,
@@ -124,14 +126,23 @@ def summary(told: dict) -> list[str]:
     """The report in a few sentences."""
     data, valid, cover, proxies, truth = (told[k] for k in ("data", "validation", "coverage", "proxies", "truth"))
     some = f"{data['proxy_steps']:,} proxy actions in {_counted(data['trajectories_with_proxies'])}"
-    lines = [f"{some}; {data['labelled_steps']:,} true actions as they were"]
-    guess = percent(float(np.mean(told["model"]["labelled_variance"])))
+    before = data.get("proxies_before", [])  # reports of before have no such key
+    doubt = f", which may be proxies themselves ({'; '.join(before)})" if before else ""
+    lines = [f"{some}; {data['labelled_steps']:,} {'' if before else 'true '}actions as they were{doubt}"]
+    guess = float(np.mean(told["model"]["labelled_variance"]))
     if valid:
         how = f"{valid['steps']:,} held-out steps of {_counted(valid['trajectories'])}"
-        lines.append(f"off by {percent(valid['mse'])} of the action range on {how} (RMS; a constant guess: {guess})")
-    if truth:
+        off = percent(valid["mse"])
+        lines.append(f"off by {off} of the action range on {how} (RMS; a constant guess: {percent(guess)})")
+    if valid and valid["mse"] >= max(guess, NOUGHT):
         lines.append(
-            f"off by {percent(truth['mse'])} on the proxies themselves, whose truth is known; the worst 5% of the "
+            "warning: on held-out steps no better than a constant guess, so do not trust these labels; try more "
+            "labelled trajectories, a declared action range or more updates"
+        )
+    if truth:
+        against = "held against actions that may be proxies too" if before else "whose truth is known"
+        lines.append(
+            f"off by {percent(truth['mse'])} on the proxies themselves, {against}; the worst 5% of the "
             f"steps carry {truth['worst_5_percent_share']:.0%} of the squared error"
         )
     elif valid:
@@ -165,7 +176,7 @@ def report_rounds(rounds: list[Round], eps: Episodes, truth: np.ndarray | None =
             "added_steps": len(done.added),
             "threshold": done.threshold,
             "best_update": done.idm.best_step.tolist(),
-            "validation_error": done.idm.curve.min(1).tolist(),
+            "validation_error": np.nanmin(done.idm.curve, 1).tolist(),
         }
         if truth is not None:
             proxy = unscale(np.clip(predict(done.idm, eps, missing).mean, -1, 1), eps.meta)

@@ -10,13 +10,13 @@ import numpy as np
 from ssorl.data.episodes import Episodes, concat
 from ssorl.data.parts import About, Labelled, Stream
 from ssorl.data.stats import standardising
-from ssorl.errors import SsorlError
 from ssorl.idm.fill import nothing_missing, nothing_to_learn, sound
 from ssorl.idm.fit import Shown, fit, scale_of
 from ssorl.idm.inputs import Inputs, quantiles, stride
 from ssorl.idm.label import Labeller, filled_meta, label, labeller
 from ssorl.idm.model import IdmConfig
 from ssorl.idm.report import Tally
+from ssorl.seeds import check_seed
 
 LEARN = 2_000_000  # steps of labelled trajectories that are held in memory; of more, trajectories are drawn
 
@@ -73,8 +73,7 @@ def filling(
     The same model is fitted as there, and gives the same labels, as long as the labelled trajectories have no more
     than `LEARN` steps.
     """
-    if seed < 0:
-        raise SsorlError(f"--seed is {seed}; give a whole number from 0 up")
+    check_seed(seed, "--seed")
     if not n_missing(stream, first):
         raise nothing_missing(stream.meta.source)
     ready = model if isinstance(model, Labeller) else _fitted(stream, model, seed, progress)

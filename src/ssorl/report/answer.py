@@ -67,10 +67,13 @@ def caveats(result: dict) -> list[str]:
     scores, out = result["scores"], []
     if not result["complete"]:
         out.append("This run has not finished: the page shows what there is so far.")
+    out += diverged(result)
     if result["kind"] == "fqe":
+        which = "every true action" if result["split"]["setup"] is not None else "the labelled steps, never to proxies"
         out.append(
             "Every score here is an estimate by fitted-Q evaluation, from the data alone: no policy was played in an "
-            "environment. Estimates are of discounted returns; compare them with each other only."
+            f"environment. The values were fitted to {which}. Estimates are of discounted returns; compare them with "
+            "each other only."
         )
     elif not result["normalised"]:
         out.append("Scores are raw returns: no reference scores are known for this task.")
@@ -87,6 +90,23 @@ def caveats(result: dict) -> list[str]:
     if "ss" in scores and "baseline" in scores and _overlap(scores["ss"], scores["baseline"]):
         out.append("The intervals with and without the unlabelled data overlap: the difference may be chance.")
     return out
+
+
+def diverged(result: dict) -> list[str]:
+    """A sentence for each training whose policy has no score, of one quality or of several."""
+    seeds = dict(enumerate(result.get("seeds", ())))
+    lost = [
+        (variant, f" at quality {cell['quality']:g}" if "cells" in result and variant != "oracle" else "", place)
+        for cell in result.get("cells", [result])
+        for variant, told in cell["scores"].items()
+        for place, returns in enumerate(told["returns"])
+        if returns and not any(map(known, returns))
+    ]
+    return [
+        f"The training of {variant}{at}, seed {seeds.get(place, place)}, has diverged: its policy's actions are not "
+        "finite, so it has no score; a smaller learning rate (--set) may help."
+        for variant, at, place in dict.fromkeys(lost)  # the oracle is the same at every quality
+    ]
 
 
 def answer_cells(result: dict) -> str:
@@ -113,6 +133,7 @@ def caveats_cells(result: dict) -> list[str]:
     out = []
     if not result["complete"]:
         out.append("This run has not finished: the page shows what there is so far.")
+    out += diverged(result)
     if result["kind"] == "fqe":
         out.append("Every score here is an estimate by fitted-Q evaluation: no policy was played in an environment.")
     elif not result["normalised"]:

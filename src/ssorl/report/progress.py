@@ -52,7 +52,7 @@ class Progress(AbstractContextManager):
     def say(self, text: str) -> None:
         """A line of its own, above the bar."""
         if self.bar is not None:
-            self.bar.console.print(text, highlight=False)
+            self.bar.console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
         elif not self.quiet:
             print(text, file=self.stream, flush=True)
 

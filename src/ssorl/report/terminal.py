@@ -13,8 +13,10 @@ FILMED = ("hopper", "walker2d", "halfcheetah", "maze2d", "pointmass")  # environ
 
 def show_profile(told: dict) -> None:
     """What `profile` found, for reading."""
-    console = Console()
-    console.print(f"[bold]{escape(told['source'])}[/]" + (f"  (environment {told['env']})" if told["env"] else ""))
+    console = Console(emoji=False)
+    console.print(
+        f"[bold]{escape(told['source'])}[/]" + (f"  (environment {escape(told['env'])})" if told["env"] else "")
+    )
     facts = Table.grid(padding=(0, 2))
     facts.add_row("trajectories", f"{told['trajectories']:,}")
     facts.add_row("steps", f"{told['steps']:,}")
@@ -70,7 +72,7 @@ def show_catalogue(rows: list[dict]) -> None:
             f"{ret['mean']:.3f} ± {ret['std']:.3f}" if ret else "",
             row["where"],
         )
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 def show_policies(rows: list[dict]) -> None:
@@ -87,14 +89,14 @@ def show_policies(rows: list[dict]) -> None:
             f"{row['normalised_return']:.3f}",
             ", ".join(row["serves"]),
         )
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 def show_labels(told: dict, written: list[str]) -> None:
     """What a set of labels is like, and where it went."""
     from ssorl.idm.report import summary
 
-    console = Console()
+    console = Console(emoji=False)
     for line in summary(told):
         console.print(line, soft_wrap=True, highlight=False)
     for done in told.get("rounds", ()):
@@ -108,7 +110,7 @@ def show_run(told: dict, folder: Path) -> None:
     """The end of a run: who reached what, what the unlabelled data was worth, and where to look further."""
     from ssorl.report import answer as words
 
-    console = Console()
+    console = Console(emoji=False)
     cells = told.get("cells") or [{**told, "folder": "."}]
     estimate = told["kind"] == "fqe"
     unit = "est. value" if estimate else "norm. return" if told["normalised"] else "return"
@@ -129,7 +131,7 @@ def show_run(told: dict, folder: Path) -> None:
             )
         console.print(table)
     console.print(words.answer_cells(told) if "cells" in told else words.answer(told), soft_wrap=True, highlight=False)
-    for caveat in () if "cells" in told else words.caveats(told):
+    for caveat in words.caveats_cells(told) if "cells" in told else words.caveats(told):
         console.print(f"[dim]{escape(caveat)}[/]", soft_wrap=True, highlight=False)
     where = escape(str(folder))
     console.print(f"report: {where}/report.html", soft_wrap=True, highlight=False)

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from ssorl.errors import SsorlError, nearest
+from ssorl.seeds import is_seed
 from ssorl.settings import ANY, SOME, Rule, number, whole
 
 THIRDS = ("low", "med", "high")
@@ -27,7 +28,8 @@ SIZE: Rule = (
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("fraction", "labelled_fraction", "unlabelled_fraction", "certain"), SHARE),
     **dict.fromkeys(("seeds", "episodes", "looks", "members"), SOME),
-    **dict.fromkeys(("seed", "rounds", "past", "future"), ANY),
+    **dict.fromkeys(("rounds", "past", "future"), ANY),
+    "seed": (is_seed, "give a whole number from 0 up and below 2**32"),
     "quality": (lambda v: number(v) and 0 < v <= 100, "give a percentage above 0 and at most 100"),
     "size": SIZE,
 }

@@ -45,7 +45,7 @@ def load(path: Path, wish: Wish = ANY) -> Episodes:
         plan = _layout(file, path, wish)
         raw = _part(plan, 0, len(plan.bounds) - 1)
         meta = _fitting(plan, [] if raw.act is None else [raw.act])
-        return build(*raw[:5], noted(meta, torn=raw.torn), wish)
+        return build(*raw[:5], noted(meta, torn=raw.torn), wish, raw.number)
 
 
 def parted(path: Path, wish: Wish = ANY) -> Parted:
@@ -166,7 +166,8 @@ def _part(plan: Layout, first: int, last: int) -> Raw:
     _scatter(plan.obs, a, np.arange(b - a), flat)
     some = lengths > 1
     flat = flat if some.all() else flat[np.repeat(some, lengths)]
-    return Raw(flat, None if act is None else act[keep], rew[keep], np.zeros(keep.sum(), bool), lengths[some] - 1)
+    act, ended = None if act is None else act[keep], np.zeros(keep.sum(), bool)
+    return Raw(flat, act, rew[keep], ended, lengths[some] - 1, number=first + np.flatnonzero(some))
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:

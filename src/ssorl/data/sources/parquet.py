@@ -1,9 +1,9 @@
 """Parquet folders in LeRobot's layout (v2: a file an episode; v3: many episodes a file).
 
-Columns: state features (`observation.*` vectors of numbers), `action`, `episode_index`, `frame_index`, `next.reward`,
-`next.done`. A frame holds the state before its action, so the state after the last action is unknown and the last
-frame only lends its state to the one before, unless the file also has `next.observation.*` (ssorl writes it) or
-`next.truncated` where a done frame was a time limit.
+Columns: state features (`observation.*` vectors of numbers, in alphabetical order), `action`, `episode_index`,
+`frame_index`, `next.reward`, `next.done`. A frame holds the state before its action, so the state after the last action
+is unknown and the last frame only lends its state to the one before, unless the file also has `next.observation.*`
+(ssorl writes it) or `next.truncated` where a done frame was a time limit.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ssorl.data.check import ANY, Raw, Wish, build, head, narrow, noted, reading
+from ssorl.data.check import ANY, Raw, Wish, build, head, narrow, noted, reading, shown, within
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.parts import About, Labelled, Parted, about
 from ssorl.data.sources.npz import meta_from_json
+from ssorl.data.stats import listed
 from ssorl.errors import DataError, SsorlError
 
 KIND = "a LeRobot Parquet folder"
@@ -40,17 +41,19 @@ def load(path: Path, wish: Wish = ANY) -> Episodes:
     src = str(path)
     with reading(src, KIND):
         pa, pq = _arrow()
-        files = _files(path, src)
-        tables = []
+        files, tables, left = _files(path, src), [], {}
         for file in files:
             with _opened(pq, file, src) as parquet:
                 wanted = _wanted(parquet)  # read: also what begins with one of these names
                 tables.append(parquet.read(wanted, use_threads=False).select(wanted))
+                left |= dict.fromkeys(_left(parquet))
             _alike(file, tables[-1], files[0], tables[0])
         table = pa.concat_tables(tables, promote_options="permissive")
-        meta = _meta(path, src, table.column_names)
+        meta = _meta(path, src, table.column_names, list(left))
         raw = _raw(_in_order(table, src), src, wish)
-        return build(*raw[:5], noted(meta, raw.dropped), wish)
+        eps = build(*raw[:5], noted(meta, raw.dropped), wish)
+        _check_counts(path, src, len(raw.lengths), table.num_rows)
+        return eps
 
 
 def parted(path: Path, wish: Wish = ANY) -> Parted:
@@ -58,14 +61,15 @@ def parted(path: Path, wish: Wish = ANY) -> Parted:
     src = str(path)
     with reading(src, KIND):
         pa, pq = _arrow()
-        files, n_steps, columns = _files(path, src), 0, []
+        files, n_steps, columns, left = _files(path, src), 0, [], {}
         for file in files:
             with _opened(pq, file, src) as parquet:
                 n_steps, columns = n_steps + parquet.metadata.num_rows, columns or _wanted(parquet)
-        meta = _meta(path, src, columns)
+                left |= dict.fromkeys(_left(parquet))
+        meta = _meta(path, src, columns, list(left))
 
     def read(size: int) -> Iterator[Raw]:
-        held = []  # what has come of episodes that may not be whole yet
+        held, episodes = [], 0  # what has come of episodes that may not be whole yet, and how many were
         for file in files:
             with _opened(pq, file, src) as parquet:
                 wanted = _wanted(parquet)
@@ -77,11 +81,15 @@ def parted(path: Path, wish: Wish = ANY) -> Parted:
                     table = pa.concat_tables(held, promote_options="permissive")
                     cut = _last_begins(table, src)
                     if cut:
-                        yield _raw(table.slice(0, cut), src, wish)
+                        raw = _raw(table.slice(0, cut), src, wish)
+                        episodes += len(raw.lengths)
+                        yield raw
                     held = [table.slice(cut)]
         table = pa.concat_tables(held, promote_options="permissive")
         _last_begins(table, src)
-        yield _raw(table, src, wish)
+        raw = _raw(table, src, wish)
+        yield raw
+        _check_counts(path, src, episodes + len(raw.lengths), n_steps)
 
     return Parted(meta, n_steps, KIND, read)
 
@@ -150,7 +158,7 @@ def _arrow():
 
 
 def _files(path: Path, src: str) -> list[Path]:
-    files = sorted((path / "data").rglob("*.parquet")) if path.is_dir() else [path]
+    files = [f for f in within(path / "data") if f.suffix == ".parquet"] if path.is_dir() else [path]
     if not files:
         raise DataError(f"{src}: has no .parquet file under data/; nothing can be learnt from an empty folder")
     return files
@@ -169,10 +177,19 @@ def _opened(pq, file: Path, src: str):
 
 
 def _wanted(parquet) -> list[str]:
-    """The columns that matter here: images, if any, stay on the disk."""
+    """The columns that matter here, in alphabetical order: two folders of one robot may not have theirs in the same.
+
+    Images, if any, stay on the disk.
+    """
     fields = [parquet.schema_arrow.field(i) for i in range(len(parquet.schema_arrow))]
     state = [f.name for f in fields if f.name.startswith((STATE, NEXT)) and _is_numeric(f.type)]
-    return [f.name for f in fields if f.name in COLUMNS or f.name in state]
+    return sorted(f.name for f in fields if f.name in COLUMNS or f.name in state)
+
+
+def _left(parquet) -> list[str]:
+    """The columns of observations that are no numbers or vectors of them, and so not taken."""
+    fields = [parquet.schema_arrow.field(i) for i in range(len(parquet.schema_arrow))]
+    return sorted(shown(f.name) for f in fields if f.name.startswith(STATE) and not _is_numeric(f.type))
 
 
 def _alike(file: Path, table, first: Path, other) -> None:
@@ -307,12 +324,31 @@ def _column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
     return out
 
 
-def _meta(path: Path, src: str, columns: list[str]) -> Meta:
-    file, meta = path / "meta" / "info.json", Meta(source=src)
-    if file.is_file():
-        info = json.loads(file.read_text())
-        if isinstance(info, dict) and isinstance(info.get("ssorl"), dict):
-            meta = meta_from_json(json.dumps(info["ssorl"]), src)
+def _info(path: Path) -> dict:
+    """What meta/info.json says, if it is there."""
+    file = path / "meta" / "info.json"
+    info = json.loads(file.read_text()) if file.is_file() else {}
+    return info if isinstance(info, dict) else {}
+
+
+def _check_counts(path: Path, src: str, episodes: int, frames: int) -> None:
+    """Refuse a folder that lacks some of what its meta/info.json counts, or has more."""
+    info = _info(path)
+    for what, there in (("episodes", episodes), ("frames", frames)):
+        due = info.get(f"total_{what}")
+        if type(due) is int and due > 0 and due != there:
+            raise DataError(
+                f"{src}: meta/info.json counts {due} {what} but {there} are under data/; fetch the folder again, or "
+                f"correct total_{what} in meta/info.json"
+            )
+
+
+def _meta(path: Path, src: str, columns: list[str], left: list[str]) -> Meta:
+    own = _info(path).get("ssorl")
+    meta = meta_from_json(json.dumps(own), src) if isinstance(own, dict) else Meta(source=src)
+    if left:
+        verb = "was" if len(left) == 1 else "were"
+        meta = meta.noting(f"{listed(left)} {verb} left out: only numbers and vectors of numbers are read")
     if "next.reward" in columns:
         return meta
     return meta.noting("there is no next.reward column: rewards are 0, so only labelling and cloning make sense")

@@ -1,0 +1,32 @@
+"""The steps one by one: what is asked for and does not exist is refused before anything is computed."""
+
+import pytest
+
+import ssorl
+from ssorl.errors import SsorlError
+
+STEPS = {
+    "split": lambda eps, **given: ssorl.split(eps, **given),
+    "fit_idm": lambda eps, **given: ssorl.fit_idm(eps, **given),
+    "train": lambda eps, **given: ssorl.train(eps, "bc", **given),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**70, 1.5, True])
+def test_a_seed_that_is_none(eps, step, seed):
+    with pytest.raises(SsorlError, match=r"the seed is .*; give a whole number from 0 up and below 2\*\*32"):
+        STEPS[step](eps, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("step", "given", "words"),
+    [
+        ("fit_idm", {"preset": "fast"}, "preset of an inverse dynamics model is 'fast'; there are quick, paper"),
+        ("train", {"policy": "avg"}, "policy is 'avg'; did you mean average?"),
+        ("train", {"policy": "best"}, "policy is 'best'; "),
+    ],
+)
+def test_a_word_that_is_none(eps, step, given, words):
+    with pytest.raises(SsorlError, match=words):
+        STEPS[step](eps, **given)
