@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from ssorl.cli import main
-from ssorl.data import load
+from ssorl.data import load, save
 from ssorl.report.progress import Progress
 
 
@@ -69,6 +69,37 @@ def test_convert_and_back(capsys, tmp_path, pointmass, name, to):
     run(capsys, "convert", "builtin/pointmass", "--out", out, *to, "--force")
     assert load(out).same(pointmass)
     assert not list(tmp_path.glob(".tmp-*"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "low", "high"),
+    [
+        ("2", (-2, -2), (2, 2)),
+        ("0.9:1.5,1.25", None, None),  # an action is below 0.9
+        ("-1.5:3,1.25", (-1.5, -1.25), (3, 1.25)),
+    ],
+)
+def test_a_range_can_be_declared(capsys, tmp_path, pointmass, asked, low, high):
+    save(pointmass.with_meta(act_low=(-1.0, -1.0), act_high=(1.0, 1.0), act_range="assumed"), tmp_path / "a.npz")
+    args = ["data", "convert", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), f"--action-range={asked}"]
+    if low is None:
+        with pytest.raises(SystemExit):
+            main(args)
+        assert "outside [0.9, 1.5]; correct it or the declared range" in capsys.readouterr().err
+        return
+    main(args)
+    got = load(tmp_path / "b.npz")
+    assert (got.meta.act_low, got.meta.act_high, got.meta.act_range) == (low, high, "declared")
+    np.testing.assert_array_equal(got.act, pointmass.act)
+
+
+@pytest.mark.parametrize("asked", ["", "abc", "1,2,3", "-1", "1:2:3", "nan", "inf", "2:1"])
+def test_a_range_that_is_none(capsys, tmp_path, pointmass, asked):
+    save(pointmass, tmp_path / "a.npz")
+    with pytest.raises(SystemExit):
+        main(["data", "convert", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), f"--action-range={asked}"])
+    said = capsys.readouterr().err
+    assert "range" in said and "should not have happened" not in said and not (tmp_path / "b.npz").exists()
 
 
 def test_convert_takes_its_target_as_a_word_too(capsys, tmp_path, pointmass):

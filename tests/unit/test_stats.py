@@ -62,11 +62,14 @@ def test_where_a_range_was_taken_from_what_is_seen_is_told():
     eps.act[:, 1] /= 100
     told = oddities(again(eps))
     assert told == [
-        "no action range is declared: the range seen is taken for it in dimensions 1, and [-1, 1] in the others"
+        "no action range is declared: the range seen is taken for it in dimensions 1, and [-1, 1] in the others; "
+        "if the robot can do more, declare it with `ssorl data convert --action-range`"
     ]
     eps.act[:, 2] = np.where(eps.act[:, 2] > 0, 1, -1)  # half of the values whose range is [-1, 1], and two
     assert "51% of the action values sit at a bound" in oddities(again(eps))[0]
-    assert oddities(again(eps.with_actions(eps.act * 5)))[0].endswith("the range seen is taken for it")
+    assert oddities(again(eps.with_actions(eps.act * 5)))[0].startswith(
+        "no action range is declared: the range seen is taken for it; "
+    )
 
 
 def again(eps):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -81,12 +82,16 @@ class DataConvert:
     to: Annotated[Format | None, arg("{npz,d4rl,minari,lerobot,pickle}", "the format, where the suffix says none")] = (
         None
     )
+    action_range: Annotated[
+        str | None, arg("R|LOW:HIGH,…", "declare what the robot can do: ±R or from LOW to HIGH, for all or one each")
+    ] = None
     force: bool = False  # replace what is there
     json: Json = False
 
     def run(self) -> None:
         """Load and save."""
         from ssorl.data import save
+        from ssorl.data.check import declared
 
         words = list(self.words)
         dataset = None if self.source.labelled or not words else words.pop(0)
@@ -94,8 +99,24 @@ class DataConvert:
         if len(targets) != 1:
             raise SsorlError("name one place to write to: ssorl data convert DATASET TARGET, or --out TARGET")
         out, eps = Path(targets[0]), Input(**vars(self.source), dataset=dataset).load()
+        if self.action_range is not None:
+            eps = declared(eps, *_bounds(self.action_range))
         save(eps, out, self.to, self.force)
         tell(self.json, {"out": str(out), "trajectories": len(eps), "steps": eps.n_steps, "notes": eps.meta.notes})
+
+
+def _bounds(text: str) -> tuple[list[float], list[float]]:
+    """Lowest and highest actions as they were written: 0.05 is from -0.05, 0:1 from 0."""
+    try:
+        sides = [[float(number) for number in one.split(":")] for one in text.split(",")]
+    except ValueError:
+        sides = [[]]
+    fine = (len(side) == 2 or (len(side) == 1 and side[0] > 0) for side in sides)
+    if not all(fine) or not all(math.isfinite(number) for side in sides for number in side):
+        raise SsorlError(
+            f"--action-range {text}: is none; give 0.05 for ±0.05 or 0:1, or one a dimension: 0.05,0.05,0:1"
+        )
+    return [side[0] if len(side) == 2 else -side[0] for side in sides], [side[-1] for side in sides]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -346,6 +346,18 @@ def _whole(src: str, act: np.ndarray, start: np.ndarray, number: np.ndarray) -> 
             "write NaN where no action is known"
         )
     return out
+
+
+def declared(eps: Episodes, low: Sequence[float], high: Sequence[float]) -> Episodes:
+    """The same trajectories with the action range that their robot has; one number stands for every dimension."""
+    src, n = eps.meta.source, eps.n_act
+    if not n:
+        raise DataError(f"{src}: has no actions whose range could be declared; leave the range out")
+    low, high = (tuple(map(float, side)) * (n if len(side) == 1 else 1) for side in (low, high))
+    if len(low) != n or len(high) != n:
+        raise DataError(f"{src}: a range of {len(low)} dimensions was given for actions of {n}; give one, or one each")
+    meta = replace(eps.meta, act_low=low, act_high=high, act_range="declared")
+    return replace(eps, act=_within(src, eps.act, eps.start, meta, np.arange(len(eps))), meta=meta)
 
 
 def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta, number: np.ndarray) -> np.ndarray:

@@ -143,7 +143,10 @@ def _of_range(act: np.ndarray, meta: Meta) -> list[str]:
         found.append(f"{at_bound.mean():.0%} of the action values sit at a bound of their range")
     if seen.any():
         where = "" if seen.all() else f" in dimensions {listed(np.flatnonzero(seen))}, and [-1, 1] in the others"
-        found.append(f"no action range is declared: the range seen is taken for it{where}")
+        found.append(
+            f"no action range is declared: the range seen is taken for it{where}; if the robot can do more, declare it "
+            "with `ssorl data convert --action-range`"
+        )
     return found
 
 
