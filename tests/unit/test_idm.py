@@ -13,7 +13,7 @@ from systems import TINY, hide, hide_after, linear
 from ssorl.data import apply, coupled
 from ssorl.errors import DataError
 from ssorl.idm import fit as fitting
-from ssorl.idm.fit import fit, hold_out, validation_error, windows
+from ssorl.idm.fit import fit, fit_many, hold_out, validation_error, windows
 from ssorl.idm.label import held_out, predict
 from ssorl.idm.model import features
 from ssorl.idm.selftrain import self_train, self_train_many
@@ -51,6 +51,13 @@ def test_weights_that_end_in_nan_do_not_cost_the_good_ones_before():
     state, error = fitting._chunk(TINY, 2, table, runs, lost, 100)
     assert np.isnan(error).all() and (np.asarray(state.best_error) == 0.5).all()
     assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (state.best, best)), strict=True))
+
+
+def test_a_fit_that_never_was_a_number_names_its_data():
+    fine, wild = (hide_after(linear(n=4, t=15), 3).with_meta(source=name) for name in ("fine", "wild.npz"))
+    wild = replace(wild, obs=np.full_like(wild.obs, np.nan))
+    with pytest.raises(DataError, match=r"wild\.npz: the fit diverged, .* `ssorl data show`"):
+        fit_many([(fine, 0), (wild, 0)], replace(TINY, steps=20, validate_every=10))
 
 
 def measured(idm, eps, steps, member=0, padding=0) -> float:

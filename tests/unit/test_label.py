@@ -343,13 +343,6 @@ def test_nothing_to_fill_and_nothing_to_learn_from_are_refused(full):
         fill(hide(full, slice(None)), TINY)
 
 
-def test_a_diverging_fit_is_told(full, ready, monkeypatch):
-    lost = replace(ready.idm, curve=np.array([[0.1, np.nan], [np.nan, np.nan]]))  # one of two members
-    monkeypatch.setattr("ssorl.idm.fill.fit", lambda *_: lost)
-    with pytest.raises(DataError, match="diverged"):
-        fill(hide_after(full, 10), TINY)
-
-
 @pytest.fixture(scope="module")
 def told(full, ready):
     eps = hide_after(full, 10)

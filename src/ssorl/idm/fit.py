@@ -13,7 +13,7 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import copies
-from ssorl.errors import DataError, SsorlError
+from ssorl.errors import DataError
 from ssorl.idm.inputs import Inputs, inputs
 from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
 from ssorl.nn import Adam, Params, adam, halved, init_adam
@@ -127,9 +127,10 @@ def fit_many(
     quick = config.half if config.half is not None else jax.default_backend() != "cpu"
     # Only the fit is in half precision: the config that labels keeps what was asked for.
     state, curve = _train(replace(config, half=quick), table, runs, progress, together)
-    if not np.isfinite(state.best_error).all():
-        raise SsorlError(
-            "the fit diverged: no validation error is a number; lower the learning rate or look at the data"
+    if len(lost := np.flatnonzero(~np.isfinite(state.best_error))):
+        raise DataError(
+            f"{tasks[lost[0] // config.members][0].meta.source}: the fit diverged, its validation error was never a "
+            "number; look for extreme states with `ssorl data show`"
         )
     best, best_step = jax.tree.map(np.asarray, state.best), np.asarray(state.best_step)
     idms = []

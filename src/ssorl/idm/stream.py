@@ -10,7 +10,7 @@ import numpy as np
 from ssorl.data.episodes import Episodes, concat
 from ssorl.data.parts import About, Labelled, Stream
 from ssorl.data.stats import standardising
-from ssorl.idm.fill import nothing_missing, nothing_to_learn, sound
+from ssorl.idm.fill import nothing_missing, nothing_to_learn
 from ssorl.idm.fit import Shown, fit, scale_of
 from ssorl.idm.inputs import Inputs, quantiles, stride
 from ssorl.idm.label import Labeller, filled_meta, label, labeller
@@ -94,7 +94,7 @@ def _fitted(stream: Stream, config: IdmConfig, seed: int, progress: Progress | N
     idm = fit(
         learn, config, seed, lambda n, e: tell("fitting", n, f"validation {config.select} {np.mean(e):.4g}"), shown
     )
-    ready = labeller(sound(idm, stream.meta.source), learn)
+    ready = labeller(idm, learn)
     return replace(ready, idm=replace(idm, validation=numbers[idm.validation]))
 
 
