@@ -17,7 +17,7 @@ N_OBS, N_ACT = 3, 2
 # What makes an agent tiny: layers of its own kind.
 LAYERS = {"hidden": (16, 16)}
 BLOCKS = {"layers": 1, "heads": 1, "width": 8, "context": 4, "warmup": 10, "max_time": 64, "target": 40.0}
-SMALL = dict.fromkeys(AGENTS, LAYERS) | dict.fromkeys(("dt", "dt-joint"), BLOCKS)
+SMALL = dict.fromkeys(AGENTS, LAYERS) | {"dt": BLOCKS, "dt-joint": BLOCKS | {"unlabelled": 8}}
 
 
 def small(name, **settings):
