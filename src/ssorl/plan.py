@@ -191,7 +191,8 @@ def draw(plan: Plan, eps: Episodes, cell: Cell) -> Split | None:
     how = getattr(splits, plan.setup)
     odd = [name for name in plan.recipe if name not in signature(how).parameters]
     if odd:
-        raise SsorlError(f"the {plan.setup} setup has no {', '.join(odd)}; leave it out or name another --setup")
+        told = [f"{name} third" if name in ("labelled", "unlabelled") else name for name in odd]
+        raise SsorlError(f"the {plan.setup} setup has no {', '.join(told)}; leave it out or name another --setup")
     quality = {} if cell.quality is None else {"quality": cell.quality}
     return how(eps, **plan.recipe, **quality, seed=cell.seed)
 

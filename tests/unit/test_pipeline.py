@@ -380,6 +380,7 @@ MISTAKES = {
     "decoupled": ({"setup": "decoupled", "quality": 50}, "drawn by thirds"),
     "all kept": ({"fraction": 1.0, "quality": 100}, "keeps every action"),
     "foreign": ({"labelled_fraction": 0.3}, "coupled setup has no labelled_fraction"),
+    "foreign third": ({"labelled": "low"}, "coupled setup has no labelled third"),
 }
 
 
