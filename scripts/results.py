@@ -104,8 +104,7 @@ its policy earned in each episode, the commit, the versions and the hardware. Th
 
 Intervals are stratified bootstraps over seeds, as the paper's. Of few seeds they are too narrow: an interval at one
 place from three seeds, as at scale lite, goes from the lowest of them to the highest, and holds the true mean in 75 of
-100 cases rather than 95. What lite calls sure is so with that in mind; one of five of its checks may hold or fail by
-chance."""
+100 cases rather than 95. What lite calls sure is to be read with that in mind."""
 
 NOT_RUN = """What is missing, by what it would take, at scale lite and at the published settings. Hours are estimates
 for one H200 ([engine](engine.md)); cells that two studies share are counted in both, and run once. The command:
@@ -191,7 +190,7 @@ tenth of our trajectories, drawn from all, suffices there to reach the oracle, s
 that nothing is to be gained, and the proxies do harm: most of all in the first steps of an episode
 ([labels at the limits](agents.md#labels-at-the-limits)).""",
     ("idm-architecture", "lite"): """By last weights no window is sure to be better than another; by averaged ones,
-which swing less, k = 1 symmetric is above k = 1 (7.3 [4.5, 19.2]), and k = 2 symmetric (3.6 [0.4, 15.5]). The models'
+which swing less, k = 1 symmetric (7.3 [4.5, 19.2]) and k = 2 symmetric (3.6 [0.4, 15.5]) are above k = 1. The models'
 squared errors, mean of three seeds at q = 10, 50 and 100: 0.092, 0.072 and 0.0204 with k = 0; 0.098, 0.073 and 0.0198
 with k = 1; 0.102, 0.071 and 0.0199 with k = 2; 0.099, 0.069 and 0.0195 with k = 1 and symmetric. At q = 10, where the
 other trajectories are least like the labelled ones, a past misleads.""",

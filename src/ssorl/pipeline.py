@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -214,14 +213,7 @@ def peek(plan: Plan, runs: list[Run], log: Log, look: Look) -> np.ndarray | None
     if not plan.env:
         return log(look)
     some = [runs[i] for i in look.runs]
-    players = players_at(plan, some, look.scalers, policies_at(plan, look))
-    try:
-        scores = glimpse(plan, players)
-    except SsorlError:  # one that has diverged takes its own score and no other's, and the training goes on
-        scores = np.full(len(players), np.nan)
-        for place, one in enumerate(players):
-            with suppress(SsorlError):
-                scores[place] = glimpse(plan, [one])[0]
+    scores = glimpse(plan, players_at(plan, some, look.scalers, policies_at(plan, look)))
     log(look, score=scores)
     return scores
 
@@ -240,8 +232,13 @@ def players_at(plan: Plan, runs: Sequence[Run], scalers: Sequence[Standardiser],
 
 
 def glimpse(plan: Plan, players: Sequence[Player], progress: Callable[[int, str], None] | None = None) -> np.ndarray:
-    """What each earns in a few episodes, [P]."""
-    return evaluate(players, plan.env or "", PEEK, STARTS + 1, progress).returns.mean(1)
+    """What each earns in a few episodes, [P]; NaN of one that has diverged, which takes no other's score."""
+    try:
+        return evaluate(players, plan.env or "", PEEK, STARTS + 1, progress).returns.mean(1)
+    except SsorlError:
+        if len(players) == 1:
+            return np.array([np.nan])
+    return np.concatenate([glimpse(plan, [one], progress) for one in players])
 
 
 def player(plan: Plan, eps: Episodes, trained: Trained) -> Player:

@@ -457,12 +457,12 @@ def test_a_policy_that_cannot_be_played_does_not_cost_the_others_their_training(
             raise SsorlError("its training has diverged")
         return real(plan, runs, trained, watch)
 
-    def glimpse(*args):
+    def no_look(*args):
         seen.append(args)
         raise SsorlError("an action that is not finite")
 
     monkeypatch.setattr(execute, "play", play)
-    monkeypatch.setattr(pipeline, "glimpse", glimpse)
+    monkeypatch.setattr(pipeline, "evaluate", no_look)
     fresh = []
 
     def tell(what: str, n: int, note: str = "") -> None:
@@ -502,19 +502,19 @@ def test_the_looks_at_runs_in_one_program_are_each_ones_own(cells, done, tmp_pat
 
 def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_path, monkeypatch):
     """The policy of one run has diverged at its last look, and is well again when all play at the end."""
-    real, calls = pipeline.glimpse, []
+    real, calls = pipeline.evaluate, []
 
-    def glimpse(plan, players, *args):
+    def evaluate(players, *args):
         calls.append(len(players))
         if any(np.isnan(x).any() for player in players for x in jax.tree.leaves(player.params)):
             raise SsorlError("an action that is not finite")
-        return real(plan, players, *args)
+        return real(players, *args)
 
     def policies_at(plan, look):
         params = jax.device_get(jax.vmap(plan.agent.policy)(look.state))
         return jax.tree.map(lambda x: x * np.nan, params) if (look.at, look.runs) == (20, range(1, 2)) else params
 
-    monkeypatch.setattr(pipeline, "glimpse", glimpse)
+    monkeypatch.setattr(pipeline, "evaluate", evaluate)
     monkeypatch.setattr(pipeline, "policies_at", policies_at)
     assert run(cells, tmp_path) == (5, {})
     assert calls == [10] + [1] * 10

@@ -6,7 +6,7 @@ To play at every look would stop the device for seconds, twenty times over, whil
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,37 +38,25 @@ class Looks:
         if plan.looks * sum(x.nbytes for x in jax.tree.leaves(params)) <= LARGEST:
             name = f"{look.at}-{look.runs.start}-{look.runs.stop}.npz"
             return write_npz(self.folder / name, flat(params, "policy"))
-        try:
-            return pipeline.peek(plan, runs, log, look)
-        except SsorlError:  # one that has diverged takes this look from the others, and no more
-            return np.full(len(look.runs), np.nan)
+        return pipeline.peek(plan, runs, log, look)
 
     def play(self, plan: Plan, runs: list[Run], trained: list[Trained], watch: Watch) -> np.ndarray:
         """What each run's policy earned at each look, [N, C]; NaN where one could not be played."""
         nothing, at = np.full(len(plan.looks_at), np.nan), {n: place for place, n in enumerate(plan.looks_at)}
         scores = np.stack([done.curve.get("score", nothing) for done in trained])
 
-        def play(files: list[Path], alone: bool = False) -> None:
+        for files in self._together():
             players, where = [], []
             for file in files:
                 n, *ends = map(int, file.stem.split("-"))
                 own = slice(*ends)
-                params = unflat(read_npz(file), trained[0].policy, "policy")
-                players += pipeline.players_at(plan, runs[own], [done.scaler for done in trained[own]], params)
-                where += [(run, at[n]) for run in range(*ends)]
-            # Alone, one that has diverged takes its own point and no other's.
-            for some in ([i] for i in range(len(players))) if alone else [list(range(len(players)))]:
-                with suppress(SsorlError) if alone else nullcontext():
-                    earned = pipeline.glimpse(plan, [players[i] for i in some], partial(watch.progress, "evaluating"))
-                    scores[tuple(np.transpose([where[i] for i in some]))] = earned
-
-        for files in self._together():
-            try:
-                play(files)
-            except SsorlError:
-                for file in files:
-                    with suppress(SsorlError):
-                        play([file], alone=True)
+                with suppress(SsorlError):  # a damaged file: its points are missing
+                    params = unflat(read_npz(file), trained[0].policy, "policy")
+                    players += pipeline.players_at(plan, runs[own], [done.scaler for done in trained[own]], params)
+                    where += [(run, at[n]) for run in range(*ends)]
+            if players:
+                earned = pipeline.glimpse(plan, players, partial(watch.progress, "evaluating"))
+                scores[tuple(np.transpose(where))] = earned
         return scores
 
     def _together(self) -> Iterator[list[Path]]:

@@ -15,8 +15,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from ssorl.data.check import ANY, Raw, Trajectory, Wish, ending, gather, join, reading, shown
+from ssorl.data.check import ANY, Raw, Wish, reading, shown
 from ssorl.data.episodes import Episodes, Meta
+from ssorl.data.gather import Trajectory, ending, gather, join
 from ssorl.data.parts import About, Labelled, Parted, about
 from ssorl.data.sources.d4rl import check_room, elsewhere, hard
 from ssorl.data.sources.npz import meta_from_json

@@ -18,8 +18,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ssorl.data.check import ANY, Trajectory, Wish, ending, floats, head, join, reading, shown
+from ssorl.data.check import ANY, Wish, head, reading, shown
 from ssorl.data.episodes import Episodes, Meta
+from ssorl.data.gather import Trajectory, ending, floats, join
 from ssorl.data.sources.d4rl import task_of
 from ssorl.data.sources.npz import meta_from_json
 from ssorl.data.stats import apart
