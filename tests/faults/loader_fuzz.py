@@ -36,7 +36,7 @@ from ssorl.idm.fit import fit
 from ssorl.idm.label import labeller
 from ssorl.report.page import page
 from ssorl.store import read_npz, write_json, write_npz
-from ssorl.study.found import read as read_cell
+from ssorl.study.cells import read as read_cell
 from ssorl.train import Run, train
 
 MEMORY = 16 << 30  # bytes of address space: a forged size must be refused, not granted

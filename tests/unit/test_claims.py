@@ -8,8 +8,9 @@ import pytest
 from study_samples import fill, mse, result, score
 
 from ssorl.study import claims, stats
+from ssorl.study.cells import read
 from ssorl.study.claims import Check, judge, ledger, tasks
-from ssorl.study.found import Found, gather, read
+from ssorl.study.found import Found, gather
 from ssorl.study.paper import STUDIES
 from ssorl.study.paper_claims import CLAIMS
 

@@ -165,7 +165,7 @@ def test_a_node_lost_in_the_middle(cells, done, nodes, tmp_path):
     assert outcome == (4, {})
     assert len(gone := {name for pid, name in lost if pid == lost[0][0]}) == 2 and not gone & set(kept)
     assert [told(tmp_path, cell) for cell in cells] == [told(done, cell) for cell in cells]
-    assert len(written) == 4
+    assert len(written) == 4 + 2  # and what two cells tell of their labels
     assert sum(n for what, n, _ in heard if what == "cells") == 4
     assert said == ["Ray: 3 machines, 0 GPUs, 2 CPUs; 2 batches at a time with 0 GPUs and 1 CPU each"]
     left = *tmp_path.glob("work/*"), *tmp_path.glob(".cluster-*"), *tmp_path.rglob(".tmp-*")

@@ -128,6 +128,18 @@ def test_the_best_is_of_places_where_all_have_been(tmp_path):
     assert "highest" not in answer(study, "lite", lone)
 
 
+def test_of_errors_the_lowest_is_best(tmp_path):
+    study, errors = STUDIES["self-training-mse"], {"ours": 0.3, "m = 2, N = 3": 0.2, "m = 3, N = 5": 0.4}
+    found = [
+        one._replace(result={"schema": 1, "idm": {"mse": errors[one.at["idm"]] + one.at["seed"] / 100}})
+        for one in gather(study, "lite", tmp_path)
+        if one.at["idm"] in errors
+    ]
+    said = answer(study, "lite", found)
+    assert said.startswith("Over all, m = 2, N = 3 (0.21 [") and "lowest error, before ours (0.31 [" in said
+    assert "overlap" not in said
+
+
 def test_interquartile_means_pool_a_panel(tmp_path):
     study = STUDIES["self-training"]
     fill(tmp_path, study, noise=0.0)

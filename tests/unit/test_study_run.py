@@ -157,6 +157,10 @@ def test_models_and_data_have_results_too(dataset, cells, tmp_path, done):
     assert run([plain, trained, split, whole], tmp_path).failed == {}
     # The model that the agents of the split had is the one that is measured here.
     assert result(tmp_path, plain)["idm"] == result(done, one(cells, "ss", 50))["idm"]
+    # So that question has its answer where they were trained.
+    there, here = (told(store, plain) for store in (done, tmp_path))
+    assert one(cells, "ss", 50).labels == plain and there == here
+    assert one(cells, "baseline", 50).labels is None
     assert len(result(tmp_path, trained)["idm"]["by_round"]) == 3
     assert result(tmp_path, trained)["score"] is None
     both, every = result(tmp_path, split)["data"], result(tmp_path, whole)["data"]
@@ -332,7 +336,7 @@ def worker(cells: list[Cell], store: Path, when: str = "", name: str = "", count
 
 @pytest.mark.parametrize(
     ("when", "name", "count", "there"),
-    [("before", "report.json", 2, 0), ("after", "run-2.npz", 1, 0), ("before", "result.json", 3, 2)],
+    [("before", "report.json", 2, 0), ("after", "run-2.npz", 1, 0), ("before", "result.json", 5, 2)],
     ids=["while models are fitted", "while agents train", "while results are written"],
 )
 def test_a_kill_loses_nothing(cells, done, tmp_path, when, name, count, there):
@@ -359,7 +363,8 @@ def test_two_schedulers_run_no_cell_twice(cells, done, tmp_path):
     both = [worker(cells, tmp_path / "s", size=2) for _ in range(2)]
     wrote = [process.communicate(timeout=200)[0].split() for process in both]
     assert [w.pop() for w in wrote] == ["0", "0"]
-    assert sorted(wrote[0] + wrote[1]) == sorted(cell.hash for cell in cells)
+    labels = [cell.labels for cell in cells if cell.labels]
+    assert sorted(wrote[0] + wrote[1]) == sorted(cell.hash for cell in [*cells, *labels])
     assert all(told(tmp_path / "s", cell) == told(done, cell) for cell in cells)
 
 

@@ -23,7 +23,7 @@ def answer(study: Study, scale: str, found: list[Found]) -> str:
         return said
     if study.by not in ("variant", "agent") and (said := _apart(study, found)):
         return said
-    if study.figure == "iqm" and (said := _best(study, found)):
+    if study.figure in ("iqm", "mse-by-quality") and (said := _best(study, found)):
         return said
     return f"{study.title}: {len(cells):,} {'result' if len(cells) == 1 else 'results'}."
 
@@ -106,23 +106,22 @@ def _places(found: list[Found]) -> list[tuple[str, list[Found]]]:
 
 
 def _best(study: Study, found: list[Found]) -> str:
-    """The best of those compared."""
+    """The best of those compared: what earns most, or errs least."""
+    errs = study.figure == "mse-by-quality"
+    of = (lambda one: one.mse) if errs else parts.score
     names = [name for name in parts.varied(found) if name not in ("seed", study.by)]
-    there = [one for one in found if one.score is not None]
+    there = [one for one in found if of(one) is not None]
     places = [some for _, some in parts.split(there, names)]
     every = len(values(there, study.by))
     shared = [one for some in places if len(values(some, study.by)) == every for one in some]  # where all have been
-    told = {
-        v: parts.estimate(stats.iqm, parts.tasks(select(shared, {study.by: v}), {})) for v in values(shared, study.by)
-    }
+    statistic = stats.mean if errs else stats.iqm
+    told = {v: parts.estimate(statistic, parts.tasks(shared, {study.by: v}, of)) for v in values(shared, study.by)}
     known = {v: e for v, e in told.items() if e is not None}
     if len(known) < 2:
         return ""
-    first, second = sorted(known, key=lambda v: -known[v].value)[:2]
+    first, second = sorted(known, key=lambda v: known[v].value * (1 if errs else -1))[:2]
     text = {v: f"{parts.named(study.by, v)} ({parts.text(known[v])})" for v in (first, second)}
-    apart = known[first].low > known[second].high
-    return (
-        f"Over all, {text[first]} has the highest interquartile mean, before {text[second]}"
-        + ("" if apart else "; their intervals overlap")
-        + "."
-    )
+    apart = known[first].high < known[second].low if errs else known[first].low > known[second].high
+    best = "lowest error" if errs else "highest interquartile mean"
+    overlap = "" if apart else "; their intervals overlap"
+    return f"Over all, {text[first]} has the {best}, before {text[second]}{overlap}."

@@ -86,12 +86,17 @@ def varied(found: list[Found]) -> list[str]:
     return [name for name in names if len(values(found, name)) > 1]
 
 
-def tasks(found: list[Found], at: dict[str, Any]) -> list[list[float]]:
-    """Scores by task, for the bootstrap; tasks without any are left out."""
+def score(one: Found) -> float | None:
+    """What a result earned."""
+    return one.score
+
+
+def tasks(found: list[Found], at: dict[str, Any], of: Callable[[Found], float | None] = score) -> list[list[float]]:
+    """Scores by task, or what else is `of` interest, for the bootstrap; tasks without any are left out."""
     groups: dict[tuple, list[Found]] = {}
     for one in select(found, at):
         groups.setdefault(tuple((k, v) for k, v in one.at.items() if k != "seed"), []).append(one)
-    return strata(groups.values(), lambda one: one.score)
+    return strata(groups.values(), of)
 
 
 def estimate(statistic: stats.Statistic, *groups: list[list[float]]) -> Estimate | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ssorl.errors import SsorlError
-from ssorl.store import read_json, write_json, write_text
+from ssorl.store import DamagedError, read_json, write_json, write_text
 from ssorl.study.grid import Cell, digest
 
 SCHEMA = 1
@@ -43,17 +43,41 @@ def finished(store: Path, cell: Cell) -> bool:
 
 def result(store: Path, cell: Cell) -> dict[str, Any] | None:
     """What a cell came to; None: not yet."""
+    return read(folder(store, cell))[0]
+
+
+def read(home: Path) -> tuple[dict | None, str]:
+    """The result in a cell's folder, or none and why."""
+    path = home / "result.json"
     try:
-        told = read_json(folder(store, cell) / "result.json")
-    except (OSError, SsorlError):
-        return None
-    return told if isinstance(told, dict) and told.get("schema") == SCHEMA else None
+        told = read_json(path)
+    except FileNotFoundError:
+        return None, _failure(home)
+    except DamagedError as err:
+        why = type(err.__cause__).__name__ if err.__cause__ else "its checksum is wrong"
+        return None, f"result.json is not readable ({why}); run the study again"
+    except OSError as err:
+        return None, f"result.json is not readable ({type(err).__name__}); delete the folder and run the study again"
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+        return None, "result.json is of another version; delete the folder and run the study again"
+    return told, ""
+
+
+def _failure(home: Path) -> str:
+    if (text := _error(home)) is None:
+        return "not run yet"
+    told = [line.strip() for line in text.split("\n") if line.strip()]
+    return f"failed: {told[-1][:200]}" if told else "failed"
 
 
 def error(store: Path, cell: Cell) -> str | None:
     """Why the last try failed; None: it did not, or another one went well since."""
+    return _error(folder(store, cell))
+
+
+def _error(home: Path) -> str | None:
     with suppress(OSError):
-        return (folder(store, cell) / "error.txt").read_text()
+        return (home / "error.txt").read_text(encoding="utf-8", errors="replace")
     return None
 
 

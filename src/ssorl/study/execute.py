@@ -39,6 +39,7 @@ from ssorl.train import Run, Trained
 
 Tell = Callable[[str, int, str], None]  # hears of `n` more updates or steps of fitting, training, …
 POLICIES = ("last", "average")  # every cell keeps what both earn
+BLANK = {"returns": [], "normalised": None, "score": None, "scores": {}, "curve": {}, "data": None}  # nobody played
 
 
 def run_batch(cells: Sequence[Cell], store: Path | str, tell: Tell | None = None) -> None:
@@ -145,6 +146,10 @@ def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) 
         labels = proxies(plan, with_model, keep, watch)
         runs = {cell: _run(cell, tasks[cell], labels.get(cell)) for cell in together}
         told = {cell: _labels(cell, tasks[cell], labels.get(cell), scale_of(plan, data.eps)) for cell in mine}
+    # A study that asks how good these labels are need not make them again.
+    for cell in {one.labels: one for one in mine if told[one]["idm"]}.values():
+        if cell.labels and not finished(store, cell.labels):
+            write_cell(store, cell.labels, told[cell], data, clock, len(mine))
     del tasks, labels, with_model  # action tables of their own: of no more use, and large
     with clock("training"):
         trained: dict[Any, Trained] = pipeline.train(plan, runs, keep, watch, looks)  # type: ignore[arg-type]
@@ -315,10 +320,9 @@ def _labels(cell: Cell, task: Task, filled: Filled | None, scale: Scale) -> dict
 
 def write_cell(store: Path, cell: Cell, told: dict[str, Any], data: Data, clock: Clock, n: int) -> None:
     """One result, with all keys that any kind has."""
-    blank = {"returns": [], "normalised": None, "score": None, "scores": {}, "curve": {}, "data": None}
     seconds = clock.share(n)
     made = {**_made(), "started": clock.started, "seconds": round(sum(seconds.values()), 3), "data": data.about}
-    write(store, cell, plain({**blank, **told, "timings": seconds}), plain(made))
+    write(store, cell, plain({**BLANK, **told, "timings": seconds}), plain(made))
 
 
 @cache

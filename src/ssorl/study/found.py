@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ssorl.store import DamagedError, read_json
+from ssorl.study.cells import read
 from ssorl.study.grid import Point, Study, find_scale
-
-SCHEMA = 1
 
 
 class Found(NamedTuple):
@@ -86,23 +84,6 @@ def gather(
     return asked + further
 
 
-def read(folder: Path) -> tuple[dict | None, str]:
-    """A cell's result, or none and why."""
-    path = folder / "result.json"
-    try:
-        told = read_json(path)
-    except FileNotFoundError:
-        return None, _failure(folder)
-    except DamagedError as err:
-        why = type(err.__cause__).__name__ if err.__cause__ else "its checksum is wrong"
-        return None, f"result.json is not readable ({why}); run the study again"
-    except OSError as err:
-        return None, f"result.json is not readable ({type(err).__name__}); delete the folder and run the study again"
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
-        return None, "result.json is of another version; delete the folder and run the study again"
-    return told, ""
-
-
 def _of(told: dict, policy: str) -> dict:
     """A result as its other weights earned it. Its learning curve stays that of the weights the scale names."""
     return {**told, "score": _table(told, "scores").get(policy)}
@@ -128,15 +109,6 @@ def number(value: Any) -> float | None:
 def numbers(value: Any) -> list[float | None]:
     """A list of numbers; of anything else, nothing."""
     return [number(v) for v in value] if isinstance(value, list) else []
-
-
-def _failure(folder: Path) -> str:
-    try:
-        lines: Sequence[str] = (folder / "error.txt").read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        return "not run yet"
-    told = [line.strip() for line in lines if line.strip()]
-    return f"failed: {told[-1][:200]}" if told else "failed"
 
 
 def _table(result: dict | None, name: str) -> dict:

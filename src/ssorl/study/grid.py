@@ -88,6 +88,13 @@ class Cell:
         names = ("dataset", "setup", "recipe", "idm", "rounds", "seed")
         return digest({name: value for name, value in self.as_json().items() if name in names})
 
+    @property
+    def labels(self) -> Cell | None:
+        """The cell that asks for the labels alone which this one learns from; None: it learns from none."""
+        if self.idm is None or self.setup is None:
+            return None
+        return Cell("idm", self.dataset, self.setup, self.recipe, idm=self.idm, rounds=self.rounds, seed=self.seed)
+
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
         told = asdict(self)
