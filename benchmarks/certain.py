@@ -22,6 +22,8 @@ def pack(store: Path) -> None:
     with PACKED.open("w") as file:
         for folder in sorted((store / "cells").iterdir()):
             about, result = (read_json(folder / name) for name in ("cell.json", "result.json"))
+            if about["cell"]["kind"] != "return":
+                continue
             kept = {name: result[name] for name in ("scores", "all_returns", "idm", "timings")}
             file.write(json.dumps({**about, "result": kept}) + "\n")
 
