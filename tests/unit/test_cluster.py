@@ -252,6 +252,11 @@ def test_results_by_another_way(cells, done, joined, tmp_path):
     assert [told(tmp_path / "a", cell) for cell in cells] == [told(done, cell) for cell in cells]
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["cells"]
     assert len(list((tmp_path / "share" / "idms").glob("*/report.json"))) == 2
+    asked = [cell.labels for cell in cells if cell.labels]
+    assert len(asked) == 2 and run(asked, tmp_path / "a", Cluster(share=place), lambda *what: heard.append(what)) == (
+        2,
+        {},
+    )
     assert run(cells, tmp_path / "b", Cluster(share=place), lambda *what: heard.append(what)) == (4, {})
     assert heard == []
 

@@ -40,8 +40,8 @@ class Share:
                         _write(folder(store, cell), texts)
 
     def push(self, cells: Sequence[Cell], store: Path) -> None:
-        """Send the results of the store that are not there."""
-        done = [cell for cell in cells if finished(store, cell)]
+        """Send the results of the store that are not there, and what they tell of their labels."""
+        done = [one for cell in cells for one in (cell, cell.labels) if one and finished(store, one)]
         there = self._names("cells") if done else set()
         for cell in done:
             name = f"{cell.hash}/result.json"
