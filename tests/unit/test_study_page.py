@@ -183,6 +183,20 @@ def test_a_partial_store_gives_what_there_is(tmp_path):
     assert chart.lines[0].low is None  # one seed has no interval
 
 
+def test_nothing_on_a_picture_is_cut_off(tmp_path, monkeypatch):
+    import matplotlib.pyplot as plt
+
+    sheets = []
+    monkeypatch.setattr(plt, "close", sheets.append)
+    for name in ("self-training-mse", "self-training"):  # five names under one panel; a title of 66 letters
+        study, only = STUDIES[name], {"dataset": ["walker2d-medium-expert"], "quality": [10, 30, 50]}
+        page(study, "lite", fill(tmp_path, study), only=only)
+    for sheet in sheets:
+        words = [*sheet.legends, *(axis.title for axis in sheet.axes), *sheet.texts]
+        assert all(one.get_window_extent().x0 >= 0 and one.get_window_extent().x1 <= sheet.bbox.x1 for one in words)
+    assert len(sheets) == 2 and sheets[0].legends and not sheets[1].axes[0].get_title()
+
+
 def test_files_for_papers_lie_beside_the_page(tmp_path):
     study = STUDIES["self-training-mse"]
     path = page(study, "lite", fill(tmp_path, study))

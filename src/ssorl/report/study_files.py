@@ -25,7 +25,8 @@ MARKS = {"ss": "o", "oracle": "D", "baseline": "s", "c0": "s", "c1": "o", "c2": 
 MARKED = 8  # points up to which an axis has its numbers at them
 ACROSS = 3  # panels in a row
 SIZE = (3.5, 2.7)  # inches of a panel
-LEGEND = 50  # and of names in a legend below it
+LEGEND = 60  # and characters of a legend below it
+SIGN = 9  # of them for each name's sign and the space around it
 WORDS = 52  # characters of a title that fit above one
 
 
@@ -48,11 +49,13 @@ def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> li
         sheet, axes = plt.subplots(rows, n, figsize=(SIZE[0] * n, tall), layout="constrained", squeeze=False)
         for axis, chart in zip(axes.flat, charts, strict=False):
             _draw(axis, chart)
+            if title.startswith(chart.title):  # said above all panels
+                axis.set_title("")
             if len(chart.legend) > 1 and not alike:
                 axis.legend(fontsize=6.5, frameon=False)
         if alike and len(charts[0].legend) > 1:  # one for all, where it hides no line
             handles, names = axes.flat[0].get_legend_handles_labels()
-            across = max(1, min(4, int(LEGEND * n / max(map(len, names)))))
+            across = max(1, min(4, LEGEND * n // (max(map(len, names)) + SIGN)))
             sheet.legend(handles, names, fontsize=7, frameon=False, ncols=across, loc="outside lower center")
         for axis in axes.flat[len(charts) :]:
             axis.set_visible(False)
@@ -85,7 +88,7 @@ def _drawn(chart: Chart) -> bool:
 
 
 def _draw(axis: Any, chart: Chart) -> None:
-    axis.set_title(_plain(chart.title), fontsize=9)
+    axis.set_title(fill(_plain(chart.title), WORDS), fontsize=9)
     axis.set_xlabel(_plain(chart.axes[0]), fontsize=8)
     axis.set_ylabel(_plain(chart.axes[1]), fontsize=8)
     axis.tick_params(labelsize=7)
