@@ -251,6 +251,7 @@ D4RL = {
     "a group": ({"observations": None, "observations/a": GOOD.rew}, r"observations is not an array of numbers"),
     "huge rewards": ({"rewards": number(4, 1e300, (18,))}, r"trajectory 1 has the reward 1e\+300 at step 0"),
     "huge states": ({"observations": number(7, 1e300, (18, 3))}, r"trajectory 0 .* at step 2, dimension 1"),
+    "other flags": ({"terminals": None, "dones": GOOD.terminated}, r"no dataset named terminals, and dones may mean"),
     "one row each": ({"next_observations": None, "terminals": np.ones(18)}, r"every episode is one row.*; add next"),
 }
 HOPPER = {  # a file named after a known task has its range, unless actions leave it

@@ -243,6 +243,7 @@ def test_d4rl_horizon_is_that_of_the_task(tmp_path):
     d4rl_file(tmp_path / "maze2d-open-dense.hdf5", lengths=(310,), ended=(), timeouts=None, terminals=None)
     got = load(tmp_path / "maze2d-open-dense.hdf5")
     assert got.lengths.tolist() == [150, 150, 10] and got.meta.env == "maze2d-open-dense"
+    assert got.meta.notes[0].startswith("the file marks no terminals and no timeouts: episodes were cut at the horizon")
 
 
 def test_d4rl_without_actions(tmp_path):

@@ -109,6 +109,27 @@ def test_one_labelled_trajectory_is_enough():
     assert list(held_out(idm, eps)) == list(val)
 
 
+def test_copies_of_the_only_labelled_trajectory_do_not_teach_what_they_are_tested_on():
+    eps = hide_after(linear(n=5).take(np.array([0, 0, 1, 2])), 2)
+    train, val, held = hold_out(eps, 0.1, 0)
+    assert list(val) == [27, 28, 29, 57, 58, 59] and not set(train % 30) & set(val % 30) and list(held) == [0, 1]
+    idm = replace(fit(hide_after(linear(n=5), 1), TINY), validation=held)
+    assert list(held_out(idm, eps)) == list(val)
+    with pytest.raises(DataError, match="1 steps have an action and at least 2"):
+        hold_out(hide(eps, np.arange(eps.n_steps) % 30 != 7), 0.1, 0)
+
+
+def test_a_clock_among_the_states_does_not_drown_the_others():
+    """It goes on by the same each step, so the deviation of its differences is that of rounding."""
+    plain, config = hide_after(linear(n=20), 10), replace(TINY, differences=True)
+    clock = np.tile(np.arange(31, dtype=np.float32) * np.float32(0.1), 20)
+    eps = replace(plain, obs=np.column_stack([plain.obs, clock]))
+    (alone,), (shown,) = (fitting._table([(one, 0)], config, None)[1].values() for one in (plain, eps))
+    assert np.array_equal(shown.diff_std[:2], alone.diff_std)
+    moved = np.diff(shown.inputs(eps.obs[:31]), axis=0) / shown.diff_std
+    assert np.abs(moved[:, 2]).max() == pytest.approx(10, rel=1e-3)
+
+
 def test_held_out_steps_are_those_of_the_fit():
     eps = hide_after(linear(n=40), 30)
     idm = fit(eps, TINY, seed=5)

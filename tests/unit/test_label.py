@@ -15,7 +15,7 @@ from ssorl.idm import files
 from ssorl.idm.calibrate import calibrate, coverage, outside, span
 from ssorl.idm.fill import fill, resolve
 from ssorl.idm.fit import fit, windows
-from ssorl.idm.label import PROXIES, filled, label, labeller, predict, worst_share
+from ssorl.idm.label import PROXIES, Labels, Mixture, filled, label, labeller, predict, worst_share
 from ssorl.idm.model import IdmConfig, forward
 from ssorl.idm.report import report, summary
 from ssorl.report.labels import plot
@@ -184,6 +184,22 @@ def test_actions_cut_at_a_limit_do_not_shrink_the_others_deviations():
     assert found.scale == pytest.approx(1.5, rel=0.03)
     assert found.after == coverage(error, np.full_like(error, 0.4 * found.scale))  # of all, as told
     assert calibrate(np.zeros((9, 1)), np.ones((9, 1))).scale == 1
+
+
+def test_a_dimension_that_never_moves_has_no_say_in_the_others_deviations(ready, monkeypatch):
+    """It is predicted with ease; the other is half as sure again as it should be."""
+    rng, n = np.random.default_rng(0), 30_000
+    act = np.column_stack([rng.uniform(-0.5, 0.5, n), np.full(n, 0.1)]).astype(np.float32)
+    off = rng.normal(0, [0.06, 1e-6], (n, 2)).astype(np.float32)
+    eps = replace(make([n // 4] * 4), act=act)
+    monkeypatch.setattr("ssorl.idm.label.held_out", lambda *_: np.arange(n))
+    monkeypatch.setattr("ssorl.idm.label.predict", lambda *_: Mixture(act + off, np.full_like(act, 0.04)))
+    got = labeller(ready.idm, eps)
+    assert got.taught.variance[1] < 1e-20  # summed in float32 it would seem to move
+    assert got.calibration is not None and got.calibration.scale == pytest.approx(1.5, rel=0.03)
+    assert got.calibration.after == pytest.approx((0.5, 0.8, 0.95), abs=0.01)
+    labels = Labels(act + off, np.full_like(act, 0.06), np.ones(n, bool), np.zeros(n, bool))
+    assert report(eps, labels, got, act)["coverage"]["truth"] == pytest.approx((0.5, 0.8, 0.95), abs=0.01)
 
 
 def test_the_worst_share_by_hand():

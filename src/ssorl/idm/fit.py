@@ -19,6 +19,7 @@ from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
 from ssorl.nn import Adam, Params, adam, halved, init_adam
 
 BLOCK = 1024  # held-out steps looked at together
+STEADY = 10  # how many deviations from zero the mean difference may lie as models see it
 MAX_VALIDATION = 20_000  # steps; more would not change which weights are best, only cost time
 
 
@@ -71,22 +72,30 @@ def hold_out(eps: Episodes, share: float, seed: int) -> tuple[np.ndarray, np.nda
     A single labelled trajectory cannot be held out whole: its last tenth is. Copies of one are held out together.
     """
     steps = np.flatnonzero(eps.labelled)
-    if len(steps) < 2:
-        raise DataError(
-            f"{eps.meta.source}: {len(steps)} steps have an action and at least 2 are needed to fit an "
-            "inverse dynamics model; give more labelled trajectories"
-        )
     episode = eps.episode_of_step[steps]
     labelled = np.unique(episode)
     first = copies(eps)[labelled]
     distinct = np.unique(first)
+    different = len(steps) if len(distinct) > 1 else len(np.unique(steps - eps.start[episode]))
+    if different < 2:
+        raise DataError(
+            f"{eps.meta.source}: {different} steps have an action and at least 2 are needed to fit an "
+            "inverse dynamics model; give more labelled trajectories"
+        )
     if len(distinct) == 1:
-        cut = len(steps) - max(1, round(share * len(steps)))
-        return steps[:cut], steps[cut:], labelled
+        inside = last_part(eps, steps, share)
+        return steps[~inside], steps[inside], labelled
     n = min(len(distinct) - 1, max(1, round(share * len(distinct))))
     held = labelled[np.isin(first, np.random.default_rng(seed).choice(distinct, n, replace=False))]
     inside = np.isin(episode, held)
     return steps[~inside], steps[inside], held
+
+
+def last_part(eps: Episodes, steps: np.ndarray, share: float) -> np.ndarray:
+    """Which of these steps are the last of their trajectory, or of every copy of it, [N] bool: a `share` of them."""
+    place = steps - eps.start[eps.episode_of_step[steps]]
+    order = np.sort(place)
+    return place >= max(order[len(order) - max(1, round(share * len(order)))], order[0] + 1)
 
 
 class Run(NamedTuple):
@@ -181,21 +190,27 @@ def _table(
         if id(eps.obs) not in shown:
             how = given.inputs if given else inputs(eps, config.ranks)
             rows = how(eps.obs)
-            diff_std = (
-                given.diff_std if given else scale_of((rows[eps.obs_row + 1] - rows[eps.obs_row]).std(0, np.float64))
-            )
-            shown[id(eps.obs)] = Shown(how, diff_std, size)
+            shown[id(eps.obs)] = Shown(how, given.diff_std if given else _moves(rows, eps), size)
             parts.append(rows)
             size += len(rows)
     return jnp.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts)), shown
 
 
-def scale_of(std: np.ndarray) -> np.ndarray:
-    """What differences are divided by, from their deviations.
+def _moves(rows: np.ndarray, eps: Episodes) -> np.ndarray:
+    """What the differences of these rows are divided by, [I].
 
-    Those are summed in float64: numpy adds rows one by one, and past a few million float32 would lose them.
+    They are summed in float64: numpy adds rows one by one, and past a few million float32 would lose them.
     """
-    return np.maximum(std, 1e-6).astype(np.float32)
+    moved = rows[eps.obs_row + 1] - rows[eps.obs_row]
+    return scale_of(moved.mean(0, np.float64), moved.std(0, np.float64))
+
+
+def scale_of(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """What differences are divided by, from their means and deviations.
+
+    A clock goes on by the same each step: divided by the deviation, which is that of rounding, it would drown the rest.
+    """
+    return np.maximum(std, np.maximum(np.abs(mean) / STEADY, 1e-6)).astype(np.float32)
 
 
 def _runs(p: Prepared, shown: Shown, config: IdmConfig) -> list[Run]:

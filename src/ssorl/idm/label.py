@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl.data.episodes import Episodes, Meta, scale, unscale
+from ssorl.data.episodes import STILL, Episodes, Meta, scale, unscale
 from ssorl.errors import DataError
 from ssorl.idm.calibrate import Calibration, Span, calibrate, outside, span
-from ssorl.idm.fit import Idm
+from ssorl.idm.fit import Idm, last_part
 from ssorl.idm.model import IdmConfig, Windows, features, heads, leaner
 from ssorl.nn import Params
 
@@ -49,6 +49,12 @@ class Taught(NamedTuple):
     highest: float
     variance: tuple[float, ...]  # of the true actions in [-1, 1], by dimension: what guessing their mean is off by
 
+    @property
+    def moving(self) -> np.ndarray:
+        """The dimensions whose uncertainty can be judged, all that vary if any do: a constant is no feat to predict."""
+        moves = np.array(self.variance) > STILL**2
+        return np.flatnonzero(moves if moves.any() else ~moves)
+
 
 @dataclass(frozen=True)
 class Labeller:
@@ -73,16 +79,17 @@ class Labels(NamedTuple):
 
 def labeller(idm: Idm, eps: Episodes) -> Labeller:
     """Make a model fitted to `eps` ready to label: measure and calibrate it on the steps it was not fitted to."""
+    returns = eps.returns[eps.labelled_share > 0]
+    # In float64, for the reason given in `fit._moves`.
+    variance = scale(eps.act[eps.labelled], eps.meta).var(0, np.float64).tolist()
+    taught = Taught(len(returns), int(eps.labelled.sum()), float(returns.min()), float(returns.max()), tuple(variance))
     steps, validation, calibration = held_out(idm, eps), None, None
     if len(steps):
         out = predict(idm, eps, steps)
         error = np.clip(out.mean, -1, 1) - scale(eps.act[steps], eps.meta)
         n = len(np.unique(np.searchsorted(eps.start, steps, side="right")))
-        validation = Validation(n, len(steps), (error**2).mean(0), worst_share(error))
-        calibration = calibrate(error, out.std)
-    returns = eps.returns[eps.labelled_share > 0]
-    variance = scale(eps.act[eps.labelled], eps.meta).var(0).tolist()
-    taught = Taught(len(returns), int(eps.labelled.sum()), float(returns.min()), float(returns.max()), tuple(variance))
+        validation = Validation(n, len(steps), (error**2).mean(0, np.float64).astype(np.float32), worst_share(error))
+        calibration = calibrate(error[:, taught.moving], out.std[:, taught.moving])
     return Labeller(idm, eps.meta, taught, span(eps), validation, calibration)
 
 
@@ -91,7 +98,7 @@ def held_out(idm: Idm, eps: Episodes) -> np.ndarray:
     steps = np.flatnonzero(eps.labelled)
     held = np.isin(np.searchsorted(eps.start, steps, side="right") - 1, idm.validation)
     if len(steps) and held.all():  # a single labelled trajectory is held out in part: see `fit.hold_out`
-        return steps[len(steps) - max(1, round(idm.config.validation * len(steps))) :]
+        return steps[last_part(eps, steps, idm.config.validation)]
     return steps[held]
 
 

@@ -31,6 +31,7 @@ class Tally:
         self.ready = ready
         self.every = max(1, -(-n_proxies // RANKED))
         n_act = len(ready.meta.act_low)
+        self.moving = ready.taught.moving
         self.steps = self.labelled = self.proxies = self.trajectories = self.unseen = 0
         self.spread = np.zeros(n_act)  # sum of squared deviations
         self.known = True  # whether the truth is, of every proxy so far
@@ -55,7 +56,7 @@ class Tally:
         self.episodes.append(_by_episode(eps, unseen, steps, std, error, self.trajectories))
         if error is not None:
             self.error += [_squares(error[~unseen]), _squares(error[unseen])]
-            self.inside += inside(error, std)
+            self.inside += inside(error[:, self.moving], std[:, self.moving])
             some = slice(-self.proxies % self.every, None, self.every)
             self.sizes.append((error[some] ** 2).mean(1))
             self.doubts.append((std[some] ** 2).mean(1))
@@ -68,7 +69,7 @@ class Tally:
 
     def report(self, meta: Meta) -> dict:
         """All of it."""
-        ready, n_act = self.ready, len(self.spread)
+        ready = self.ready
         names = self.episodes[0] if self.episodes else {}
         known = self.known and self.proxies > 0
         by_episode = {k: np.concatenate([e[k] for e in self.episodes]) for k in names if k != "mse" or known}
@@ -95,7 +96,7 @@ class Tally:
                 "best_update": ready.idm.best_step.tolist(),
             },
             "validation": _validation(ready),
-            "coverage": _coverage(ready, (self.inside / (self.proxies * n_act)).tolist() if known else None),
+            "coverage": _coverage(ready, (self.inside / (self.proxies * len(self.moving))).tolist() if known else None),
             "proxies": {
                 "std": float(np.sqrt(spread.mean())),
                 "std_by_dimension": np.sqrt(spread).tolist(),

@@ -133,7 +133,7 @@ def _differences(stream: Stream, states: Inputs, progress: Callable[[int], None]
         rows = states(part.eps.obs)
         moments.add(rows[part.eps.obs_row + 1] - rows[part.eps.obs_row])
         progress(part.eps.n_steps)
-    return scale_of(moments.std)
+    return scale_of(moments.mean, moments.std)
 
 
 class Moments:

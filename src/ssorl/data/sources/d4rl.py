@@ -18,13 +18,14 @@ from ssorl.data.check import ANY, Raw, Wish, build, head, narrow, noted, reading
 from ssorl.data.episodes import ROUNDING, Episodes, Meta, ranges
 from ssorl.data.parts import About, Labelled, Parted, about, spans
 from ssorl.data.sources.npz import meta_from_json
-from ssorl.data.stats import apart
+from ssorl.data.stats import apart, listed
 from ssorl.envs.scores import SCORES
 from ssorl.errors import DataError
 
 KIND = "a D4RL HDF5 file"
 CHUNK = 1 << 16  # rows held twice while they move into place
 CACHE = 1 << 23  # bytes of a dataset kept unpacked: chunks across the edge of a part are then unpacked once
+FLAGS = ("dones", "done", "terminated", "terminations", "truncated", "truncations")  # what others call endings
 LARGEST_RATIO = 1100  # gzip cannot do better; past it a declared shape is a lie
 
 
@@ -91,6 +92,11 @@ def _layout(file: h5py.File, path: Path, wish: Wish, breaks: np.ndarray | None =
             f"{src}: has no dataset named {' nor '.join(lacking)}; a D4RL file has observations, actions, "
             "rewards, terminals"
         )
+    if "terminals" not in names and (others := [name for name in FLAGS if name in names]):
+        raise DataError(
+            f"{src}: has no dataset named terminals, and {listed(others)} may mean either end of an episode; give "
+            "terminals, where the task ended it, and timeouts, where time was up"
+        )
     obs, rew = _dataset(file, "observations", src), _dataset(file, "rewards", src)
     n = len(obs)
     terminals = _marked(file, "terminals", n, src) if "terminals" in names else np.array([], np.int64)
@@ -115,7 +121,8 @@ def _layout(file: h5py.File, path: Path, wish: Wish, breaks: np.ndarray | None =
         timeouts = np.union1d(resets, _cut_at_horizon(np.union1d(terminals, resets), n, horizon))
         if len(resets):
             where = f"at {len(resets)} rows whose next_observations is not the row that follows, and "
-        meta = meta.noting(f"the file marks no timeouts: episodes were cut {where}at the horizon of {horizon} steps")
+        flags = "timeouts" if "terminals" in names else "terminals and no timeouts"
+        meta = meta.noting(f"the file marks no {flags}: episodes were cut {where}at the horizon of {horizon} steps")
     ends = np.union1d(terminals, timeouts)
     bounds = np.unique(np.concatenate([[0], ends + 1, [n]]))
     # The rows after the last ending are a cut-off episode; one row alone is not even that.

@@ -69,14 +69,15 @@ def parted(path: Path, wish: Wish = ANY) -> Parted:
         meta = _meta(path, src, columns, list(left))
 
     def read(size: int) -> Iterator[Raw]:
-        held, episodes = [], 0  # what has come of episodes that may not be whole yet, and how many were
+        held, rows, episodes = [], 0, 0  # what has come of episodes that may not be whole yet, and how many were
         for file in files:
             with _opened(pq, file, src) as parquet:
                 wanted = _wanted(parquet)
                 for batch in parquet.iter_batches(size, columns=wanted, use_threads=False):
                     held.append(pa.Table.from_batches([batch]).select(wanted))
                     _alike(file, held[-1], files[0], held[0])
-                    if sum(len(t) for t in held) <= size:
+                    rows += len(held[-1])
+                    if rows <= size:
                         continue
                     table = pa.concat_tables(held, promote_options="permissive")
                     cut = _last_begins(table, src)
@@ -84,7 +85,7 @@ def parted(path: Path, wish: Wish = ANY) -> Parted:
                         raw = _raw(table.slice(0, cut), src, wish)
                         episodes += len(raw.lengths)
                         yield raw
-                    held = [table.slice(cut)]
+                    held, rows = [table.slice(cut)], table.num_rows - cut
         table = pa.concat_tables(held, promote_options="permissive")
         _last_begins(table, src)
         raw = _raw(table, src, wish)
@@ -181,14 +182,14 @@ def _wanted(parquet) -> list[str]:
 
     Images, if any, stay on the disk.
     """
-    fields = [parquet.schema_arrow.field(i) for i in range(len(parquet.schema_arrow))]
+    fields = list(parquet.schema_arrow)
     state = [f.name for f in fields if f.name.startswith((STATE, NEXT)) and _is_numeric(f.type)]
     return sorted(f.name for f in fields if f.name in COLUMNS or f.name in state)
 
 
 def _left(parquet) -> list[str]:
     """The columns of observations that are no numbers or vectors of them, and so not taken."""
-    fields = [parquet.schema_arrow.field(i) for i in range(len(parquet.schema_arrow))]
+    fields = list(parquet.schema_arrow)
     return sorted(shown(f.name) for f in fields if f.name.startswith(STATE) and not _is_numeric(f.type))
 
 
