@@ -32,6 +32,7 @@ figures: $(READY)
 	$(BIN)/python benchmarks/idm_table.py --table --docs dropout --store results/idm-dropout.jsonl > /dev/null
 	$(BIN)/python benchmarks/idm_ablation.py --table > /dev/null
 	$(BIN)/python benchmarks/certain.py > /dev/null
+	$(BIN)/python benchmarks/self_training.py > /dev/null
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -48,13 +48,15 @@ class Weights(NamedTuple):
     std: np.ndarray  # [O]
     middle: np.ndarray  # [A], the action that the agent calls 0
     half: np.ndarray  # [A], and how far it is from there to 1
+    low: np.ndarray  # [A], the lowest action
+    high: np.ndarray  # [A], the highest
 
 
 def weights(player: Player) -> Weights:
     """What of a player is arrays."""
     low, high = np.asarray(player.act_low, np.float32), np.asarray(player.act_high, np.float32)
     mean, std = np.asarray(player.scaler.mean, np.float32), np.asarray(player.scaler.std, np.float32)
-    return Weights(player.params, mean, std, low + (high - low) / 2, (high - low) / 2)
+    return Weights(player.params, mean, std, low + (high - low) / 2, (high - low) / 2, low, high)
 
 
 def advance(
@@ -62,7 +64,8 @@ def advance(
 ) -> tuple[jax.Array, Any]:
     """One step of one player in one environment: raw obs[O] to its action [A] in the environment's range."""
     act, carry = agent.act(own.params, carry, (obs - own.mean) / own.std, rew, key)
-    return act * own.half + own.middle, carry
+    # The middle and half the range are rounded: without the clip many a 1 would come out a bit above the highest.
+    return jnp.clip(act * own.half + own.middle, own.low, own.high), carry
 
 
 class Policy:

@@ -1,7 +1,11 @@
 """The batched simulators against Gymnasium's own environments, step by step."""
 
+import sys
+import types
 import warnings
+from collections import OrderedDict
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -12,8 +16,6 @@ N = 3
 
 
 def gymnasium_env(name):
-    import gymnasium as gym
-
     with warnings.catch_warnings():
         # v4 is deprecated in Gymnasium's eyes and is exactly what is wanted here.
         warnings.filterwarnings("ignore", message=".*is out of date.*", category=DeprecationWarning)
@@ -113,6 +115,46 @@ def test_any_gymnasium_env_behind_the_same_interface():
     np.testing.assert_array_equal(obs[1:], step.obs[1:])
     assert not np.array_equal(obs[0], step.obs[0])
     np.testing.assert_array_equal(envs.make("Pendulum-v1", 3).reset(np.random.default_rng(0)), start)
+
+
+class Odd(gym.Env):
+    """Cuts its episodes after five steps of its own accord, shows b before a, and pays whole numbers."""
+
+    action_space = gym.spaces.Box(0, 9, (1,), np.int64)
+    observation_space = gym.spaces.Dict(
+        OrderedDict(b=gym.spaces.Box(-np.inf, np.inf, (2,)), a=gym.spaces.Box(-np.inf, np.inf, (1,)))
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.seen(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self.seen(), float(action[0]), False, self.time >= 5, {}
+
+    def seen(self):
+        return {"b": np.float32([1, 2]), "a": np.float32([self.time])}
+
+
+@pytest.fixture
+def odd(monkeypatch):
+    """The name of it with that of the module which registered it."""
+    monkeypatch.setitem(sys.modules, "odd_module", types.ModuleType("odd_module"))
+    gym.register("Odd-v0", lambda **_: Odd())
+    yield "odd_module:Odd-v0"
+    gym.registry.pop("Odd-v0")
+
+
+def test_an_environment_of_a_module_that_cuts_its_episodes_itself(odd):
+    env = envs.make(odd, 2)
+    np.testing.assert_array_equal(env.reset(np.random.default_rng(0)), [[0, 1, 2]] * 2)  # as the data: a before b
+    ended = [env.step(np.zeros((2, 1))).terminated.tolist() for _ in range(5)]
+    assert ended == [[False] * 2] * 4 + [[True] * 2] and env.horizon == 1000
+    env.reset(np.random.default_rng(0), np.array([True, True]))
+    step = env.step(np.array([[2.4], [2.6]]))
+    assert not step.terminated.any() and step.rew.tolist() == [2, 3]  # to the nearest whole number
 
 
 def test_discrete_actions_are_refused_by_name():

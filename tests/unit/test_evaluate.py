@@ -112,6 +112,15 @@ def test_the_range_and_scale_of_a_player():
     assert (evaluate([strong], "pointmass", 4).lengths >= evaluate([largest], "pointmass", 4).lengths).all()
 
 
+def test_no_action_leaves_its_range_by_rounding():
+    """Half the range and its middle are rounded: of these ranges a third were left by an action of 1 or -1."""
+    low, high = np.sort(np.random.default_rng(0).uniform(-10, 10, (2, 64)).astype(np.float32), axis=0)
+    far = Policy(player(Linear(), np.full((64, 4), 9, np.float32), n_act=64, low=low, high=high))
+    least, most = far(-np.ones(4)), far(np.ones(4))
+    assert (least >= low).all() and (most <= high).all()
+    np.testing.assert_allclose([least, most], [low, high], atol=2e-6)
+
+
 @pytest.fixture(scope="module")
 def uneven():
     """Players whose episodes end at many times, and what each earns alone."""

@@ -56,6 +56,15 @@ def test_oddities_are_told():
         assert words in told
 
 
+@pytest.mark.parametrize(("unit", "told"), [(1e-3, True), (0.1, False), (1, False), (30, False), (1e3, True)])
+def test_rewards_of_an_unusual_size_are_told(unit, told):
+    eps = make_episodes([30, 40])
+    eps.rew[:] = np.where(np.arange(70) % 2, unit, -unit / 2)
+    assert bool([t for t in oddities(eps) if t.startswith("rewards are ")]) == told
+    eps.rew[1:] = 0  # one reward at the end of a maze: its size is that of what there is
+    assert bool([t for t in oddities(eps) if t.startswith("rewards are ")]) == (unit == 1e-3)
+
+
 def test_where_a_range_was_taken_from_what_is_seen_is_told():
     eps = make_episodes([30, 40], n_act=3)
     assert not [t for t in oddities(eps) if "action range" in t]

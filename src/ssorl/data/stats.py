@@ -11,6 +11,8 @@ from ssorl.data.episodes import Episodes, Meta
 
 TINY = 1e-30  # a deviation that float32 can no longer divide by with its full precision is none
 FEW = 20  # as many whole numbers may be the names of choices
+SMALL = 0.03  # rewards that are all smaller are unlike those that agents are made for,
+LARGE = 100.0  # and those that are larger in the mean
 CLOSE = 1e-5  # two states nearer than this, relative (or a tenth of it, absolute), differ by rounding
 
 
@@ -127,6 +129,12 @@ def oddities(eps: Episodes) -> list[str]:
         found.append("no step has an action: nothing can teach an inverse dynamics model")
     if (eps.rew == eps.rew[0]).all():
         found.append(f"every reward is {eps.rew[0]:g}")
+    most, mean = np.abs(eps.rew).max(), np.abs(eps.rew).mean(dtype=np.float64)
+    if 0 < most < SMALL or mean > LARGE:
+        found.append(
+            f"rewards are {mean:.2g} in size and at most {most:.2g}: td3bc, cql and iql are made for about 1 a step; "
+            "multiply them before saving"
+        )
     twins = duplicates(eps)
     if len(twins):
         found.append(f"{len(twins)} trajectories repeat an earlier one (first: trajectory {twins[0]})")

@@ -1,5 +1,7 @@
 """Any other Gymnasium environment behind the same interface, through Gymnasium's own vector API."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,7 +9,7 @@ from ssorl.envs.base import Floats, Step
 
 
 class VectorEnv:
-    """`n_envs` copies of a Gymnasium environment with box actions; dict observations are flattened."""
+    """`n_envs` copies of a Gymnasium environment with box actions; dict observations are flattened, keys by name."""
 
     def __init__(self, name: str, n_envs: int):
         import gymnasium as gym  # slow to import, and the fast path never needs it
@@ -17,7 +19,11 @@ class VectorEnv:
             # -1: no time limit inside, because truncation is the caller's here.
             env = gym.make(name, max_episode_steps=-1, disable_env_checker=True)
             flat = isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1
-            return env if flat else gym.wrappers.FlattenObservation(env)
+            if flat:
+                return env
+            space = _by_name(env.observation_space)
+            wide = gym.spaces.flatten_space(space)
+            return gym.wrappers.TransformObservation(env, lambda obs: gym.spaces.flatten(space, obs), wide)
 
         self._envs = SyncVectorEnv([one] * n_envs, autoreset_mode=AutoresetMode.DISABLED)
         obs_space, act_space = self._envs.single_observation_space, self._envs.single_action_space
@@ -28,7 +34,8 @@ class VectorEnv:
         self.name, self.n_envs = name, n_envs
         self.n_obs, self.n_act = int(np.prod(obs_space.shape)), act_space.shape[0]
         self.act_low, self.act_high = act_space.low.astype(float), act_space.high.astype(float)
-        self.horizon = gym.spec(name).max_episode_steps or 1000
+        # The registry knows an id without the module that `module:id` had it imported from.
+        self.horizon = gym.spec(name.rpartition(":")[2]).max_episode_steps or 1000
         self._dtype = act_space.dtype
         self._obs = np.zeros((n_envs, self.n_obs))
 
@@ -44,10 +51,11 @@ class VectorEnv:
         return self._obs.copy()
 
     def step(self, act: Floats) -> Step:
-        """Apply `act[N, A]`."""
-        obs, rew, terminated, _, _ = self._envs.step(np.asarray(act, self._dtype))
+        """Apply `act[N, A]`; an episode that the environment cuts of its own accord counts as ended."""
+        act = np.rint(act) if np.issubdtype(self._dtype, np.integer) else act
+        obs, rew, terminated, truncated, _ = self._envs.step(np.asarray(act, self._dtype))
         self._obs = obs.astype(float)
-        return Step(self._obs.copy(), rew, terminated)
+        return Step(self._obs.copy(), rew, terminated | truncated)
 
     def save(self) -> None:
         """Gymnasium has no general way to save a simulator."""
@@ -56,3 +64,12 @@ class VectorEnv:
     def load(self, state: Floats) -> Floats:
         """Not possible, see `save`."""
         raise NotImplementedError(f"{self.name}: Gymnasium environments cannot be put back to a saved state")
+
+
+def _by_name(space: Any) -> Any:
+    """A space with the keys of its dicts in alphabetical order, as data is read: Gymnasium keeps a given order."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _by_name(space[key]) for key in sorted(space)})
+    return spaces.Tuple([_by_name(one) for one in space]) if isinstance(space, spaces.Tuple) else space
