@@ -1,6 +1,6 @@
 """What Algorithm 1 asks of those around it: someone who keeps the stages' results, someone who is told of them.
 
-Both do nothing here, so that the pipeline runs alone; `runs.Folder` keeps files, `report.teller` tells the user.
+Both do nothing here, so that the pipeline runs alone; `folder.Folder` keeps files, `report.teller` tells the user.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from inspect import signature
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,9 +23,11 @@ from ssorl.idm.fill import MODEL_PRESETS, resolve
 from ssorl.idm.label import Labeller, check_fit, counted_as_true
 from ssorl.idm.model import IdmConfig
 from ssorl.seeds import is_seed
+from ssorl.settings import number, whole
 from ssorl.train import check_counts
 
 VARIANTS = ("baseline", "ss", "oracle")
+SETUPS: dict[str, Callable[..., Split]] = {"coupled": splits.coupled, "decoupled": splits.decoupled}
 DEFAULT_IDM = "robust"
 EPISODES = 30  # played by each policy at the end, where nobody asks for another number
 MOST_SEEDS = 10_000
@@ -124,10 +127,7 @@ def make_plan(
     What is None has its default; one that is given where it would mean nothing is refused.
     """
     known = bool(eps.labelled.all()) or setup is not None or quality is not None or bool(recipe)
-    if isinstance(seeds, int) and seeds > MOST_SEEDS:
-        raise SsorlError(f"--seeds is {seeds}; a single number is how many, counted from 0, and {MOST_SEEDS} at most")
-    seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    qualities = tuple(quality) if isinstance(quality, Sequence) else (quality,)
+    seeds, qualities, recipe = _seeds(seeds), _qualities(quality), _recipe(recipe)
     notes: list[str] = []
     if not known:
         setup, qualities = None, (None,)
@@ -140,6 +140,7 @@ def make_plan(
         )
     elif qualities != (None,):
         raise SsorlError("--quality means nothing in the decoupled setup, which is drawn by thirds; leave it out")
+    recipe = {**recipe_of(setup), **recipe}
     if not eps.labelled.any():
         raise DataError(
             f"{eps.meta.source}: no step has an action, so nothing can be learnt; add trajectories with --labelled"
@@ -156,6 +157,8 @@ def make_plan(
     variants = _variants(variants, known, notes)
     labelling = {"idm": idm, "certain": certain, "idm-updates": idm_updates, "idm-members": idm_members}
     _check_labelling([flag for flag, value in labelling.items() if value is not None], agent, player, variants)
+    if certain is not None and not (number(certain) and 0 < certain <= 1):
+        raise SsorlError(f"--certain is {certain!r}; it is the share of the proxies to keep, above 0 and at most 1")
     idm = idm or DEFAULT_IDM
     plan = Plan(
         {"agent": agent, "idm": idm, "preset": preset},
@@ -166,9 +169,9 @@ def make_plan(
         qualities,
         seeds,
         variants,
-        certain,
+        None if certain is None else float(certain),
         where,
-        EPISODES if episodes is None else episodes,
+        EPISODES if episodes is None else _count("--episodes", episodes),
         policy,
         LOOKS.get(preset, 5),
     )
@@ -184,11 +187,19 @@ def make_plan(
     return replace(plan, notes=tuple(notes))
 
 
+def recipe_of(setup: str | None) -> dict[str, Any]:
+    """What a setup is drawn by where nobody asks for anything else, without quality and seed."""
+    if setup not in SETUPS:
+        return {}
+    named = signature(SETUPS[setup]).parameters.items()
+    return {name: p.default for name, p in named if name not in ("eps", "quality", "seed")}
+
+
 def draw(plan: Plan, eps: Episodes, cell: Cell) -> Split | None:
     """The split of a cell; None where the data lacks actions already."""
     if plan.setup is None:
         return None
-    how = getattr(splits, plan.setup)
+    how = SETUPS[plan.setup]
     odd = [name for name in plan.recipe if name not in signature(how).parameters]
     if odd:
         told = [f"{name} third" if name in ("labelled", "unlabelled") else name for name in odd]
@@ -220,17 +231,41 @@ def as_config(plan: Plan) -> dict:
     }
 
 
+def _seeds(asked: Any) -> tuple[int, ...]:
+    """Python's numbers, whoever's they are: how many, or which."""
+    if isinstance(asked, Integral) and not isinstance(asked, bool):
+        if not 1 <= int(asked) <= MOST_SEEDS:
+            raise SsorlError(f"--seeds is {asked}; a single number is how many, from 1 to {MOST_SEEDS} counted from 0")
+        return tuple(range(int(asked)))
+    some = tuple(asked) if isinstance(asked, Iterable) else (asked,)
+    if not some or len(set(some)) < len(some) or not all(map(is_seed, some)):
+        raise SsorlError(f"--seeds is {list(some)}; give different whole numbers from 0 up and below 2**32")
+    return tuple(map(int, some))
+
+
+def _qualities(asked: Any) -> tuple[float | None, ...]:
+    some = tuple(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else (asked,)
+    if not some or not all(q is None or number(q) for q in some):
+        raise SsorlError(f"--quality is {asked!r}; give one percentage or several")
+    return tuple(None if q is None else float(q) for q in some)
+
+
+def _recipe(asked: dict[str, Any]) -> dict[str, Any]:
+    """One spelling of equal numbers, so that the same run has the same folder."""
+    if odd := [k for k, v in asked.items() if k.endswith("fraction") and not number(v)]:
+        raise SsorlError(f"--{odd[0].replace('_', '-')} is {asked[odd[0]]!r}; give a number")
+    return {k: float(v) if number(v) else v for k, v in asked.items()}
+
+
+def _count(flag: str, value: Any) -> int:
+    if not whole(value, 1):
+        raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
+    return int(value)
+
+
 def _check(plan: Plan) -> None:
-    if not plan.seeds or len(set(plan.seeds)) < len(plan.seeds) or not all(map(is_seed, plan.seeds)):
-        raise SsorlError(f"--seeds is {list(plan.seeds)}; give different whole numbers from 0 up and below 2**32")
     if len({q if q is None else f"{q:g}" for q in plan.qualities}) < len(plan.qualities):  # as their folders are called
         raise SsorlError(f"--quality names one value twice, in six digits: {list(plan.qualities)}; name each once")
-    if plan.certain is not None and not 0 < plan.certain <= 1:
-        raise SsorlError(
-            f"--certain is {plan.certain:g}; it is the share of the proxies to keep, above 0 and at most 1"
-        )
-    if plan.episodes < 1:
-        raise SsorlError(f"--episodes is {plan.episodes}; give a whole number from 1 up")
     check_counts(plan.agent, plan.every)
     if not plan.variants:
         raise SsorlError(f"--variants names none; choose among {', '.join(VARIANTS)}")
@@ -261,13 +296,13 @@ def _variants(asked: Sequence[str] | None, known: bool, notes: list[str]) -> tup
 def _idm(name: str, preset: str, updates: int | None, members: int | None) -> IdmConfig | Labeller:
     from ssorl.idm import IDMS
 
-    for flag, value in (("--idm-updates", updates), ("--idm-members", members)):
-        if value is not None and value < 1:
-            raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
-        if value is not None and name not in IDMS and Path(name).exists():
-            raise SsorlError(f"{name}: is used as it was fitted, so {flag} means nothing; leave it out")
+    given = {"--idm-updates": updates, "--idm-members": members}
+    counts = {flag: None if value is None else _count(flag, value) for flag, value in given.items()}
+    odd = [flag for flag, value in counts.items() if value is not None]
+    if odd and name not in IDMS and Path(name).exists():
+        raise SsorlError(f"{name}: is used as it was fitted, so {odd[0]} means nothing; leave it out")
     # A saved model is used as it is, so the preset is not for it; nor is one that the agent alone has.
-    return resolve(name, preset if name in IDMS and preset in MODEL_PRESETS else None, updates, members)
+    return resolve(name, preset if name in IDMS and preset in MODEL_PRESETS else None, *counts.values())
 
 
 def _agent(name: str, preset: str, settings: dict[str, Any], env: str | None, eps: Episodes) -> Agent:

@@ -14,6 +14,7 @@ from ssorl.plan import Cell, Plan
 from ssorl.report.schema import SCHEMA
 
 DRAWS = 10_000  # resamples of a bootstrap
+BLOCK = 4_000_000  # episodes that are drawn at a time; all draws of many start states would not fit into memory
 SHOWN = 2000  # returns of trajectories in the file, of each kind
 
 
@@ -84,14 +85,17 @@ def parent_result(results: dict[str, dict]) -> dict:
 def interval(returns: list[np.ndarray], seed: int = 0, draws: int = DRAWS) -> dict[str, float]:
     """The mean over seeds and episodes, and the middle 95 % of means where both are drawn anew.
 
-    With one seed the interval speaks of that one policy and its episodes; with several, seeds are drawn first and then
-    each one's episodes, so that it speaks of the method.
+    With one seed the interval speaks of that one policy and its episodes; with several, each seed's episodes are drawn
+    and then the seeds, so that it speaks of the method. A seed that is drawn twice brings the same episodes twice, by
+    which the interval is rather too wide than too narrow.
     """
     rng, n_seeds = np.random.default_rng(seed), len(returns)
     own = np.empty((draws, n_seeds))  # of each draw, the mean of each seed's episodes drawn anew
     for i, values in enumerate(returns):
-        counts = rng.multinomial(len(values), np.full(len(values), 1 / len(values)), draws)
-        own[:, i] = counts @ values / len(values)
+        n, block = len(values), max(1, BLOCK // len(values))
+        for start in range(0, draws, block):
+            counts = rng.multinomial(n, np.full(n, 1 / n), min(block, draws - start))
+            own[start : start + block, i] = counts @ values / n
     picked = rng.integers(n_seeds, size=(draws, n_seeds)) if n_seeds > 1 else np.zeros((draws, 1), np.int64)
     low, high = np.quantile(np.take_along_axis(own, picked, 1).mean(1), [0.025, 0.975])
     return {"mean": float(np.mean([r.mean() for r in returns])), "low": float(low), "high": float(high)}

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import re
+from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
@@ -18,6 +19,7 @@ from ssorl.report.answer import answer, answer_cells, caveats, caveats_cells, in
 from ssorl.report.page import flat, page, render, render_cells
 from ssorl.report.schema import check, read
 from ssorl.report.sections import Table
+from ssorl.report.terminal import show_run
 
 
 def small(**changes) -> dict:
@@ -101,6 +103,34 @@ def test_what_keeps_it_from_saying_more():
     assert "are not known" in caveats(untold)[0]
 
 
+def test_what_is_of_one_seed_or_of_some_trajectories_says_so():
+    told = small() | {"seeds": [3, 8]}
+    assert told["split"]["n_unlabelled"] == 2893 and len(told["split"]["unlabelled_return"]) == 1880
+    html = render(told)
+    assert "without actions (2,893)" in html and "with actions (320)" in html
+    assert "Of those without actions, 1,880 are drawn and counted" in html and "Of those with actions" not in html
+    assert "This is the split of seed 3." in html and "those by return are of seed 3." in html
+    assert "seed 3." not in render(result(seeds=1, episodes=2, looks=3))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_terminal_cuts_no_number(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    told = small(normalised=False)
+    told["scores"]["ss"] |= {"mean": -12345.6, "low": -12999.9, "high": 9.87}
+    show_run(told, Path("runs/x"))
+    out = capsys.readouterr().out
+    table = "".join(out.partition("With the")[0].split())
+    assert "…" not in out and "−12,346" in table
+    assert width == 40 or "[−13,000,10]" in table  # as the page has it, with as many digits
+
+
+def test_what_to_do_further_can_be_done(capsys):
+    told = parent((10, 50)) | {"seeds": [3, 8]}  # where it was played is not in it, so no film is promised
+    show_run(told, Path("a b/[x]"))
+    assert capsys.readouterr().out.endswith("further: ssorl evaluate 'a b/[x]/q10'\n")
+
+
 def test_a_training_that_diverged_is_named():
     told = small() | {"seeds": [3, 8]}
     told["scores"]["ss"]["returns"][1] = [None, None]
@@ -133,6 +163,8 @@ def test_several_qualities():
     for cell in told["cells"]:
         cell["scores"]["baseline"] |= {"low": 0.0, "high": 100.0}
     assert caveats_cells(told)[0].startswith("At no quality are the intervals")
+    assert caveats_cells(told | {"seeds": [3]})[0].startswith("One seed: the intervals are over evaluation episodes")
+    assert "One seed" not in caveats_cells(told | {"seeds": [3, 8]})[0]
 
 
 def test_intervals_have_one_number_of_digits():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ssorl import runs, store
+from ssorl import folder, store
 from ssorl.cache import cached
 from ssorl.errors import SsorlError
 from ssorl.store import atomic
@@ -119,8 +119,8 @@ def test_a_file_system_without_locks_is_no_other_process(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with runs._lock(tmp_path / "run"), store.locked(tmp_path / "checkpoints"):
+    with folder._lock(tmp_path / "run"), store.locked(tmp_path / "checkpoints"):
         assert cached("a.txt", lambda path: path.write_text("made")).read_text() == "made"
     monkeypatch.setattr(fcntl, "flock", lambda file, how: (_ for _ in ()).throw(BlockingIOError()))
-    with pytest.raises(SsorlError, match="another process is at work on it"), runs._lock(tmp_path / "run"):
+    with pytest.raises(SsorlError, match="another process is at work on it"), folder._lock(tmp_path / "run"):
         pass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import tracemalloc
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -273,6 +275,17 @@ def test_interval_of_several_seeds_is_over_both():
     assert narrow["mean"] == 5 and 3.5 < narrow["low"] < 4.8 and 5.2 < narrow["high"] < 6.5
 
 
+def test_intervals_of_many_start_states_take_little_memory(monkeypatch):
+    returns = [np.random.default_rng(i).normal(size=50) for i in range(2)]
+    whole = interval(returns, draws=300)
+    monkeypatch.setattr("ssorl.result.BLOCK", 50 * 70)
+    assert interval(returns, draws=300) == pytest.approx(whole)
+    tracemalloc.start()
+    interval([np.zeros(2000)], draws=2000)  # 32 MB of counts, were they drawn at once
+    assert tracemalloc.get_traced_memory()[1] < 4e6
+    tracemalloc.stop()
+
+
 def test_gaps_by_hand():
     def told(**means):
         return gaps({k: {"mean": v} for k, v in means.items()})
@@ -309,7 +322,39 @@ def test_what_is_not_asked_for_has_its_default(eps):
     assert plan.names["idm"] == "robust" and plan.episodes == 30
     named = make_plan(eps, idm="robust", episodes=30, settings=SMALL)
     assert as_config(plan) == as_config(named)  # so that a folder of before is the same run
+    told = json.dumps(as_config(plan))  # what a folder is named by
+    for same in ({"fraction": 0.1}, {"quality": 50}, {"setup": "coupled"}, {"seeds": [0]}):
+        assert json.dumps(as_config(make_plan(eps, **same, settings=SMALL))) == told
+    thirds = make_plan(eps, setup="decoupled", unlabelled="high", settings=SMALL)
+    assert as_config(thirds) == as_config(make_plan(eps, setup="decoupled", settings=SMALL))
     assert as_config(make_plan(eps, env="none", settings=SMALL))["episodes"] == 30
+
+
+def test_numbers_of_numpy_are_numbers(eps):
+    some = {"quality": np.array([30, 50]), "seeds": np.arange(2), "fraction": np.float64(0.2), "episodes": np.int64(3)}
+    some |= {"certain": np.float32(0.5), "idm_updates": np.int64(7)}
+    own = {"quality": (30, 50), "seeds": 2, "fraction": 0.2, "episodes": 3, "certain": 0.5, "idm_updates": 7}
+    one, two = (json.dumps(as_config(make_plan(eps, **asked, settings=SMALL))) for asked in (some, own))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"quality": "50"}, "--quality is '50'; give one percentage"),
+        ({"quality": []}, r"--quality is \[\]"),
+        ({"seeds": -1}, "--seeds is -1"),
+        ({"seeds": True}, r"--seeds is \[True\]"),
+        ({"seeds": 1.5}, r"--seeds is \[1.5\]"),
+        ({"fraction": "0.1"}, "--fraction is '0.1'; give a number"),
+        ({"episodes": 2.5}, "--episodes is 2.5; give a whole number"),
+        ({"idm_updates": 1.5}, "--idm-updates is 1.5; give a whole number"),
+        ({"certain": "0.5"}, "--certain is '0.5'; it is the share"),
+    ],
+)
+def test_what_is_no_number_is_one_sentence(eps, asked, words):
+    with pytest.raises(SsorlError, match=words):
+        make_plan(eps, **asked, settings=SMALL)
 
 
 def test_proxies_that_count_as_true_are_told(eps):
@@ -357,7 +402,7 @@ MISTAKES = {
     "setting": ({"settings": {"alfa": 1}}, "td3bc has no setting 'alfa'"),
     "variant": ({"variants": ("ss", "best")}, "--variants names best"),
     "seed": ({"seeds": (0, 0)}, "different whole numbers"),
-    "no seed": ({"seeds": 0}, "different whole numbers"),
+    "no seed": ({"seeds": 0}, "a single number is how many, from 1 to"),
     "negative seed": ({"seeds": (-1, 2)}, "from 0 up"),
     "a seed that would repeat another": ({"seeds": (0, 2**32)}, r"below 2\*\*32"),
     "more seeds than there are": ({"seeds": 2**70}, "a single number is how many"),

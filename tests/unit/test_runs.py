@@ -103,12 +103,12 @@ def test_a_stop_at_any_write_changes_nothing(eps, done, tmp_path, monkeypatch):
 
 
 def test_another_run_is_refused(eps, done):
-    with pytest.raises(SsorlError, match=r"holds another run \(agent.updates is 20 there and 30 here\); choose"):
+    with pytest.raises(SsorlError, match=r"holds another run \(agent updates was 20 and is 30\); choose"):
         run(eps, done.folder, **{**CHOICES, "settings": {**SMALL, "updates": 30}})
-    with pytest.raises(SsorlError, match=r"seeds is \[0\] there and \[0, 1\] here"):
+    with pytest.raises(SsorlError, match=r"seeds was \(0,\) and is \(0, 1\)"):
         run(eps, done.folder, **CHOICES, seeds=2)
     other = replace(eps, obs=eps.obs + np.float32(1e-6))
-    with pytest.raises(SsorlError, match=r"data.digest is .* choose another --out"):
+    with pytest.raises(SsorlError, match=r"data digest was .* choose another --out"):
         run(other, done.folder, **CHOICES)
 
 
@@ -127,6 +127,29 @@ def test_a_folder_of_something_else_is_left_alone(eps, tmp_path):
     assert sorted(os.listdir(tmp_path)) == [".tmp-mine", "thesis.tex"]
     with pytest.raises(SsorlError, match="cannot be written"):
         run(eps, tmp_path / "thesis.tex", **CHOICES)
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"model_type": "bert"}', '{"config": [1]}', "null"])
+def test_a_configuration_of_something_else_is_left_alone(eps, tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(SsorlError, match="no run's, so nothing is written there"):
+        run(eps, tmp_path, **CHOICES)
+    assert os.listdir(tmp_path) == ["config.json"]
+
+
+def test_a_record_without_its_defaults_is_the_same_run(eps, done, tmp_path, monkeypatch):
+    """As folders of before are, and those whose numbers were written in another way."""
+    monkeypatch.setattr("ssorl.runs.algorithm", lambda *_: pytest.fail("was run again"))
+    shutil.copytree(done.folder, tmp_path / "r")
+    record = json.loads((tmp_path / "r" / "config.json").read_text())
+    record["config"]["split"] = {"setup": "coupled", "fraction": 0.2, "quality": [50]}
+    del record["sha256"]
+    (tmp_path / "r" / "config.json").write_text(json.dumps(record))
+    assert run(eps, tmp_path / "r", **CHOICES).told == done.told
+    del record["config"]["split"]["fraction"]
+    (tmp_path / "r" / "config.json").write_text(json.dumps(record))
+    with pytest.raises(SsorlError, match=r"\(split fraction was 0.1 and is 0.2\)"):
+        run(eps, tmp_path / "r", **CHOICES)
 
 
 def test_a_disk_too_small_is_told_before_the_work(eps, tmp_path, monkeypatch):
@@ -182,6 +205,8 @@ def test_default_folder_is_named_by_the_plan(eps, tmp_path, monkeypatch):
 def test_several_qualities_have_a_folder_each(eps, tmp_path):
     done = run(eps, tmp_path / "r", quality=(50, 100), **CHOICES)
     assert [c["folder"] for c in done.told["cells"]] == ["q50", "q100"]
+    with pytest.raises(SsorlError, match="several qualities, each with its own scores"):
+        _ = done.scores
     for name in ("q50", "q100"):
         assert read(tmp_path / "r" / name)["split"]["quality"] == float(name[1:])
         assert (tmp_path / "r" / name / "report.html").is_file() and (tmp_path / "r" / name / "policies").is_dir()

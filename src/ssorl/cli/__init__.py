@@ -26,7 +26,7 @@ from ssorl.cli.words import COMMON, check
 from ssorl.errors import SsorlError
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]
-FAILED, MISTAKE = 1, 2  # what a command ends with, besides 0, 130 and 143: docs/cli.md
+FAILED, MISTAKE = 1, 2  # what a command ends with, besides 0, 130 and 143: docs/command-line.md
 
 
 @dataclass(frozen=True)

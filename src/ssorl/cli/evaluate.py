@@ -97,7 +97,7 @@ def _show(told: dict) -> None:
     console.print(f"{escape(told['env'])}, {told['episodes']} episodes a policy; 95 % intervals over episodes")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("policy", "return", "", "normalised", "", "length"):
-        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=name != "policy")
+        table.add_column(name, justify="left" if name == "policy" else "right", overflow="fold")
     for row in told["policies"]:
         cells = []
         for value, digits in ((row["return"], 1), (row["normalised"], 1)):

@@ -17,12 +17,17 @@ def score(value: Value, normalised: bool) -> str:
 
 
 def interval(told: dict, normalised: bool) -> str:
-    """A score with its interval, as 61.2 [58.0, 64.0], all three with as many digits."""
+    """A score with its interval, as 61.2 [58.0, 64.0]."""
+    return " ".join(filter(None, mean_and_ends(told, normalised)))
+
+
+def mean_and_ends(told: dict, normalised: bool) -> tuple[str, str]:
+    """A score, and its interval if there is one, all three numbers with as many digits."""
     mean, low, high = (told[key] for key in ("mean", "low", "high"))
     if not (known(mean) and known(low) and known(high)):
-        return score(mean, normalised)
+        return score(mean, normalised), ""
     digits = 1 if normalised else _digits(max(abs(mean), abs(low), abs(high)))
-    return f"{_fixed(mean, digits)} [{_fixed(low, digits)}, {_fixed(high, digits)}]"
+    return _fixed(mean, digits), f"[{_fixed(low, digits)}, {_fixed(high, digits)}]"
 
 
 def share(value: Value) -> str:
@@ -84,9 +89,7 @@ def caveats(result: dict) -> list[str]:
             if truth
             else "The true actions of the unlabelled trajectories are not known, so there is no oracle to compare with."
         )
-    if len(result["seeds"]) == 1:
-        over = "start states" if result["kind"] == "fqe" else "evaluation episodes"
-        out.append(f"One seed: the intervals are over {over} alone, and another seed may well fall outside them.")
+    out += _one_seed(result)
     if "ss" in scores and "baseline" in scores and _overlap(scores["ss"], scores["baseline"]):
         out.append("The intervals with and without the unlabelled data overlap: the difference may be chance.")
     return out
@@ -138,6 +141,7 @@ def caveats_cells(result: dict) -> list[str]:
         out.append("Every score here is an estimate by fitted-Q evaluation: no policy was played in an environment.")
     elif not result["normalised"]:
         out.append("Scores are raw returns: no reference scores are known for this task.")
+    out += _one_seed(result)
     both = _pairs(result)
     if both and not _apart(both):
         out.append(
@@ -145,6 +149,13 @@ def caveats_cells(result: dict) -> list[str]:
             "shares of the gap, may be chance."
         )
     return out
+
+
+def _one_seed(result: dict) -> list[str]:
+    if len(result.get("seeds", ())) != 1:
+        return []
+    over = "start states" if result["kind"] == "fqe" else "evaluation episodes"
+    return [f"One seed: the intervals are over {over} alone, and another seed may well fall outside them."]
 
 
 def _pairs(result: dict) -> list[tuple[dict, dict]]:

@@ -143,15 +143,24 @@ def data(result: dict) -> Section:
         ("without actions", "unlabelled", split["unlabelled_return"]),
     ]
     rows = [(low, high, *found) for low, high, found in svg.counts(groups)]
+    sizes = (split["n_labelled"], split["n_unlabelled"])  # of many trajectories the file has some returns alone
     means = [(name, _mean(values)) for name, _, values in groups]
     about = "; ".join(f"{name}: mean {plain(mean)}" for name, mean in means)
     panel = Panel(
         "Returns of the trajectories",
         both(lambda key, width: svg.densities(key, "Return densities", about, groups, width, _return(result)), "data"),
         Table("returns", ("from", "to", "with actions", "without actions"), rows),
-        svg.legend([(kind, f"{name} ({len(values):,})") for name, kind, values in groups]),
+        svg.legend([(kind, f"{name} ({n:,})") for (name, kind, _), n in zip(groups, sizes, strict=True)]),
     )
-    text = " ".join(f"Those {name} return {plain(mean)} on average." for name, mean in means if known(mean))
+    told = [f"Those {name} return {plain(mean)} on average." for name, mean in means if known(mean)]
+    told += [
+        f"Of those {name}, {len(values):,} are drawn and counted, evenly spaced from the lowest return to the highest."
+        for (name, _, values), n in zip(groups, sizes, strict=True)
+        if 0 < len(values) < n
+    ]
+    if len(result["seeds"]) > 1:
+        told.append(f"This is the split of seed {result['seeds'][0]}.")
+    text = " ".join(told)
     return Section("data", "The data", text, [panel])
 
 
@@ -166,6 +175,8 @@ def labels(result: dict) -> Section | None:
     text += (
         f" and by {_rms(idm['mse'])} on the proxies (RMS)." if known(idm["mse"]) else " (RMS); the truth is not known."
     )
+    if len(result["seeds"]) > 1:
+        text += f" Errors are means over the seeds; those by return are of seed {result['seeds'][0]}."
     panels = []
     kind = "measured" if known(idm["mse"]) else "labelled"
     if idm["by_dimension"]:

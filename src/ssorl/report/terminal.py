@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 FILMED = ("hopper", "walker2d", "halfcheetah", "maze2d", "pointmass")  # environments that a video can be drawn of
@@ -117,26 +119,33 @@ def show_run(told: dict, folder: Path) -> None:
     for cell in cells:
         if "cells" in told:
             console.print(f"[bold]labelled from the bottom {cell['quality']:g} %[/]")
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("", unit, "95 % interval", "relative gap"):
-            table.add_column(name, justify="right" if name else "left", no_wrap=True)
-        for variant, score in cell["scores"].items():
-            low, high = (words.score(score[k], told["normalised"]) for k in ("low", "high"))
-            gap = (cell["relative_gap"] or {}).get(variant)
-            table.add_row(
-                f"{variant:8}  [dim]{words.NAMES[variant]}[/]",
-                words.score(score["mean"], told["normalised"]),
-                escape(f"[{low}, {high}]"),
-                "" if gap is None else words.share(gap),
-            )
+        table = _agents(cell, unit, told["normalised"])
+        wide = console.options.update(width=1000)
+        if Measurement.get(console, wide, table).maximum > console.width:  # numbers are worth more than names
+            table = _agents(cell, unit, told["normalised"], named=False)
         console.print(table)
     console.print(words.answer_cells(told) if "cells" in told else words.answer(told), soft_wrap=True, highlight=False)
     for caveat in words.caveats_cells(told) if "cells" in told else words.caveats(told):
         console.print(f"[dim]{escape(caveat)}[/]", soft_wrap=True, highlight=False)
-    where = escape(str(folder))
-    console.print(f"report: {where}/report.html", soft_wrap=True, highlight=False)
+    console.print(f"report: {escape(str(folder))}/report.html", soft_wrap=True, highlight=False)
     if not estimate:
-        first = escape(str(folder / cells[0]["folder"]))
+        first = escape(shlex.quote(str(folder / cells[0]["folder"])))
         which = "" if "ss" in cells[0]["scores"] else f" --variant {next(iter(cells[0]['scores']), 'all')}"
-        film = " --video policy.gif" if str(told.get("env", FILMED[0])).startswith(FILMED) else ""
+        film = " --video policy.gif" if str(told.get("env")).startswith(FILMED) else ""
         console.print(f"further: ssorl evaluate {first}{which}{film}", soft_wrap=True, highlight=False)
+
+
+def _agents(cell: dict, unit: str, normalised: bool, named: bool = True) -> Table:
+    """Who reached what; where it is too narrow a number goes on in the next line, none is cut short."""
+    from ssorl.report import answer as words
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("", no_wrap=True)
+    for name in (unit, "95 % interval", "relative gap"):
+        table.add_column(name, justify="right", overflow="fold")
+    for variant, score in cell["scores"].items():
+        mean, ends = words.mean_and_ends(score, normalised)
+        gap = (cell["relative_gap"] or {}).get(variant)
+        name = f"{variant:8}  [dim]{words.NAMES[variant]}[/]" if named else variant
+        table.add_row(name, mean, escape(ends), "" if gap is None else words.share(gap))
+    return table
