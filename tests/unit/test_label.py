@@ -12,7 +12,7 @@ from systems import TINY, hide, hide_after, linear
 
 from ssorl.errors import DataError, SsorlError
 from ssorl.idm import files
-from ssorl.idm.calibrate import calibrate, coverage, outside, span
+from ssorl.idm.calibrate import calibrate, coverage, factors, outside, span
 from ssorl.idm.fill import fill, resolve
 from ssorl.idm.fit import fit, windows
 from ssorl.idm.label import PROXIES, Labels, Mixture, filled, label, labeller, predict, worst_share
@@ -109,7 +109,7 @@ def test_true_actions_stay_to_the_bit_and_gaps_are_filled(full, ready, gaps):
     if missing.any():
         want = predict(ready.idm, full, np.flatnonzero(missing))
         np.testing.assert_allclose(out.act[missing], np.clip(want.mean, -1, 1), atol=1e-6)
-        np.testing.assert_allclose(out.std[missing], want.std * ready.calibration.scale, rtol=1e-5)
+        np.testing.assert_allclose(out.std[missing], want.std * np.array(ready.calibration.scale), rtol=1e-5)
 
 
 def test_proxies_lie_in_the_range():
@@ -124,7 +124,7 @@ def test_proxies_lie_in_the_range():
     near = label(fitted, eps)
     assert np.abs(near.act - full.act).mean() < 0.2
     raw = predict(fitted.idm, eps, np.flatnonzero(~eps.labelled)).std
-    np.testing.assert_allclose(near.std[near.proxy], raw * fitted.calibration.scale * 0.7, rtol=1e-5)
+    np.testing.assert_allclose(near.std[near.proxy], raw * np.array(fitted.calibration.scale) * 0.7, rtol=1e-5)
 
 
 def test_states_unlike_any_labelled_are_flagged():
@@ -152,7 +152,7 @@ def test_states_unlike_any_labelled_are_flagged():
 def test_a_right_deviation_is_left_alone():
     error = np.random.default_rng(0).normal(size=(20_000, 2)) * [0.1, 3.0]
     found = calibrate(error, np.full(error.shape, [0.1, 3.0]))
-    assert found.scale == 1 and found.before == found.after
+    assert found.scale == (1, 1) and found.before == found.after
     assert found.before == pytest.approx((0.5, 0.8, 0.95), abs=0.01)
 
 
@@ -160,7 +160,7 @@ def test_a_right_deviation_is_left_alone():
 def test_a_wrong_deviation_is_scaled(factor):
     error = np.random.default_rng(0).normal(size=(20_000, 2))
     found = calibrate(error, np.full(error.shape, factor))
-    assert found.scale == pytest.approx(1 / factor, rel=0.03)
+    assert found.scale == pytest.approx((1 / factor,) * 2, rel=0.03)
     assert found.after == pytest.approx((0.5, 0.8, 0.95), abs=0.01)
     assert coverage(error, np.full(error.shape, factor)) == found.before != found.after
 
@@ -173,7 +173,20 @@ def test_calibration_never_makes_it_worse():
         gap = [
             max(abs(c - level) for c, level in zip(x, found.levels, strict=True)) for x in (found.before, found.after)
         ]
-        assert gap[1] <= gap[0]
+        assert gap[1] <= gap[0] and found.scale[0] == found.scale[1]  # too few steps for each to be judged alone
+
+
+def test_each_dimension_has_a_factor_of_its_own():
+    """A gripper is off by more than the model thinks, a joint by less: each one's intervals become right."""
+    error = np.random.default_rng(0).normal(size=(5_000, 3)) * [0.3, 0.05, 0.1]
+    std = np.full(error.shape, 0.1)
+    found = calibrate(error, std)
+    assert found.scale == pytest.approx((3, 0.5, 1), rel=0.06)
+    for i in range(3):
+        assert coverage(error[:, i], std[:, i] * found.scale[i]) == pytest.approx((0.5, 0.8, 0.95), abs=0.02)
+    few = calibrate(error[:150], std[:150])
+    assert len(set(few.scale)) == 1
+    assert factors(found.scale) == f"{found.scale[1]:.2f} to {found.scale[0]:.2f}" and factors((1.0, 1.0)) == ""
 
 
 def test_actions_cut_at_a_limit_do_not_shrink_the_others_deviations():
@@ -181,9 +194,9 @@ def test_actions_cut_at_a_limit_do_not_shrink_the_others_deviations():
     error = np.random.default_rng(0).normal(0, 0.6, (20_000, 1))
     error[:15_000] = 0
     found = calibrate(error, np.full_like(error, 0.4))
-    assert found.scale == pytest.approx(1.5, rel=0.03)
-    assert found.after == coverage(error, np.full_like(error, 0.4 * found.scale))  # of all, as told
-    assert calibrate(np.zeros((9, 1)), np.ones((9, 1))).scale == 1
+    assert found.scale == pytest.approx((1.5,), rel=0.03)
+    assert found.after == coverage(error, np.full_like(error, 0.4 * found.scale[0]))  # of all, as told
+    assert calibrate(np.zeros((9, 1)), np.ones((9, 1))).scale == (1,)
 
 
 def test_a_dimension_that_never_moves_has_no_say_in_the_others_deviations(ready, monkeypatch):
@@ -196,7 +209,7 @@ def test_a_dimension_that_never_moves_has_no_say_in_the_others_deviations(ready,
     monkeypatch.setattr("ssorl.idm.label.predict", lambda *_: Mixture(act + off, np.full_like(act, 0.04)))
     got = labeller(ready.idm, eps)
     assert got.taught.variance[1] < 1e-20  # summed in float32 it would seem to move
-    assert got.calibration is not None and got.calibration.scale == pytest.approx(1.5, rel=0.03)
+    assert got.calibration is not None and got.calibration.scale == (pytest.approx(1.5, rel=0.03), 1)
     assert got.calibration.after == pytest.approx((0.5, 0.8, 0.95), abs=0.01)
     labels = Labels(act + off, np.full_like(act, 0.06), np.ones(n, bool), np.zeros(n, bool))
     assert report(eps, labels, got, act)["coverage"]["truth"] == pytest.approx((0.5, 0.8, 0.95), abs=0.01)
@@ -258,7 +271,8 @@ DAMAGE = {
     "other action size": lambda p: edit(p, lambda d: d.update(n_act=3)),
     "negative size": lambda p: edit(p, lambda d: d.update(n_obs=-2)),
     "infinite range": lambda p: edit(p, lambda d: d["data"].update(act_low=[-1e400, 0])),
-    "scale of nought": lambda p: edit(p, lambda d: d["calibration"].update(scale=0)),
+    "scale of nought": lambda p: edit(p, lambda d: d["calibration"].update(scale=[1.0, 0.0])),
+    "one factor of two": lambda p: edit(p, lambda d: d["calibration"].update(scale=[1.0])),
     "wrong variances": lambda p: edit(p, lambda d: d["taught"].update(variance=[1.0])),
     "wrong validation": lambda p: edit(p, lambda d: d["validation"].update(mse=[1.0])),
     "other shape": lambda p: put(p, params__mean__0__b=np.zeros((2, 5), np.float32)),
@@ -277,6 +291,12 @@ def test_damaged_folders_get_one_sentence(tmp_path, ready, damage):
     text = str(refused.value)
     assert "\n" not in text and "m: " in text and len(text) < 500
     assert "save-idm" in text or "again" in text
+
+
+def test_a_model_whose_dimensions_share_a_factor_is_read(tmp_path, ready):
+    files.save(ready, tmp_path / "m")
+    edit(tmp_path / "m", lambda d: d["calibration"].update(scale=1.5))  # as older versions wrote it
+    assert files.load(tmp_path / "m").calibration.scale == (1.5, 1.5)
 
 
 def test_pickled_weights_are_never_unpickled(tmp_path, ready):

@@ -104,7 +104,7 @@ def load(path: Path | str) -> Labeller:
             raise ValueError("quantiles that do not rise")
         idm = Idm(config, params, Inputs(scaler, knots), arrays["diff_std"], curve, best_step, held)
         known = Span(arrays["known/low"], arrays["known/high"])
-        return Labeller(idm, meta, _taught(about, n_act), known, _validation(about, n_act), _calibration(about))
+        return Labeller(idm, meta, _taught(about, n_act), known, _validation(about, n_act), _calibration(about, n_act))
 
 
 @contextmanager
@@ -192,12 +192,13 @@ def _validation(about: dict, n_act: int) -> Validation | None:
     return Validation(int(found["trajectories"]), int(found["steps"]), mse, float(found["worst"]))
 
 
-def _calibration(about: dict) -> Calibration | None:
+def _calibration(about: dict, n_act: int) -> Calibration | None:
     found = about["calibration"]
     if found is None:
         return None
     levels, before, after = (tuple(float(x) for x in found[k]) for k in ("levels", "before", "after"))
-    scale = float(found["scale"])
-    if not 0 < scale < 1e6 or not len(levels) == len(before) == len(after):
-        raise ValueError(f"a calibration by {scale:g} of {len(levels)} levels")
+    told = found["scale"]  # in older files one number, for all dimensions
+    scale = tuple(float(x) for x in (told if isinstance(told, list) else [told] * n_act))
+    if len(scale) != n_act or not all(0 < x < 1e6 for x in scale) or not len(levels) == len(before) == len(after):
+        raise ValueError(f"a calibration by {told} of {len(levels)} levels for {n_act} actions")
     return Calibration(levels, before, after, scale)

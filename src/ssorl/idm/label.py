@@ -89,7 +89,7 @@ def labeller(idm: Idm, eps: Episodes) -> Labeller:
         error = np.clip(out.mean, -1, 1) - scale(eps.act[steps], eps.meta)
         n = len(np.unique(np.searchsorted(eps.start, steps, side="right")))
         validation = Validation(n, len(steps), (error**2).mean(0, np.float64).astype(np.float32), worst_share(error))
-        calibration = calibrate(error[:, taught.moving], out.std[:, taught.moving])
+        calibration = calibrate(error, out.std, taught.moving)
     return Labeller(idm, eps.meta, taught, span(eps), validation, calibration)
 
 
@@ -120,7 +120,7 @@ def label(
     meta, (low, high, _) = ready.meta, _range(ready, eps.meta, eps.n_act)
     act = eps.act.copy() if eps.n_act else np.full((eps.n_steps, len(low)), np.nan, np.float32)
     out = Labels(act, np.zeros_like(act), ~eps.labelled, np.zeros(eps.n_steps, bool))
-    factor = (ready.calibration.scale if ready.calibration else 1.0) * (meta.high - meta.low) / 2
+    factor = (np.array(ready.calibration.scale, np.float32) if ready.calibration else 1.0) * (meta.high - meta.low) / 2
     for steps, mean, std in _predictions(ready.idm, eps, np.flatnonzero(out.proxy), block):
         # Scaling back may leave the range by a rounding error, so the proxies are clipped once more behind it.
         out.act[steps] = np.clip(unscale(np.clip(mean, -1, 1), meta), low, high)

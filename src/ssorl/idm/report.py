@@ -7,7 +7,7 @@ from dataclasses import asdict
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta, scale, unscale
-from ssorl.idm.calibrate import LEVELS, inside
+from ssorl.idm.calibrate import LEVELS, factors, inside
 from ssorl.idm.label import Labeller, Labels, predict, proxies_in, worst_share
 from ssorl.idm.selftrain import Round
 
@@ -151,7 +151,7 @@ def summary(told: dict) -> list[str]:
     if cover:
         inside = " / ".join(f"{x:.0%}" for x in cover["after"])
         asked = " / ".join(f"{x:.0%}" for x in cover["levels"])
-        by = "" if cover["scale"] == 1 else f" once scaled by {cover['scale']:.2f}"
+        by = f" once scaled by {by}" if (by := factors(cover["scale"])) else ""
         lines.append(f"{inside} of the held-out actions lie in the {asked} intervals{by}")
     if proxies["unseen_share"]:
         lines.append(f"{proxies['unseen_share']:.1%} of the proxies are for states or moves unlike any labelled one")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ssorl.idm.calibrate import factors
 from ssorl.idm.report import summary
 from ssorl.store import atomic
 
@@ -68,8 +69,8 @@ def _coverage(axis, told: dict) -> None:
         axis.text(0.5, 0.5, "no held-out step has a true action", ha="center", transform=axis.transAxes, color="grey")
         return
     groups = [("held-out", np.array(cover["before"]), GREY)]
-    if cover["scale"] != 1:
-        groups.append((f"× {cover['scale']:.2f}", np.array(cover["after"]), HELD_OUT))
+    if by := factors(cover["scale"]):
+        groups.append((f"× {by}", np.array(cover["after"]), HELD_OUT))
     if cover["truth"]:
         groups.append(("proxies: measured", np.array(cover["truth"]), TRUE))
     _bars(axis, groups, [f"{level:.0%} interval" for level in cover["levels"]], 100)
