@@ -70,7 +70,7 @@ def _coverage(axis, told: dict) -> None:
         return
     groups = [("held-out", np.array(cover["before"]), GREY)]
     if by := factors(cover["scale"]):
-        groups.append((f"× {by}", np.array(cover["after"]), HELD_OUT))
+        groups.append((f"× {by.replace(' to ', '–')}", np.array(cover["after"]), HELD_OUT))
     if cover["truth"]:
         groups.append(("proxies: measured", np.array(cover["truth"]), TRUE))
     _bars(axis, groups, [f"{level:.0%} interval" for level in cover["levels"]], 100)
