@@ -325,6 +325,8 @@ def _environment(asked: str | None, eps: Episodes, notes: list[str]) -> str | No
     from ssorl import envs
     from ssorl.evaluate import horizon
 
+    if asked is not None and not isinstance(asked, str):
+        raise SsorlError(f"--env is {asked!r}; give the name of an environment")
     name = asked or eps.meta.env
     if name is None or name == "none":
         return None

@@ -350,9 +350,10 @@ def test_numbers_of_numpy_are_numbers(eps):
         ({"episodes": 2.5}, "--episodes is 2.5; give a whole number"),
         ({"idm_updates": 1.5}, "--idm-updates is 1.5; give a whole number"),
         ({"certain": "0.5"}, "--certain is '0.5'; it is the share"),
+        ({"env": 3}, "--env is 3; give the name of an environment"),
     ],
 )
-def test_what_is_no_number_is_one_sentence(eps, asked, words):
+def test_what_is_of_another_kind_is_one_sentence(eps, asked, words):
     with pytest.raises(SsorlError, match=words):
         make_plan(eps, **asked, settings=SMALL)
 
