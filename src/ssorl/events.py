@@ -73,6 +73,8 @@ def records(raw: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at + 12 <= len(raw):
         (size,) = struct.unpack("<Q", raw[at : at + 8])
+        if raw[at + 8 : at + 12] != _checksum(raw[at : at + 8]):
+            return
         body = raw[at + 12 : at + 12 + size] if size <= LARGEST else b""
         at += 16 + size
         if len(body) != size or raw[at - 4 : at] != _checksum(body):

@@ -132,6 +132,7 @@ def test_the_command_line_takes_a_size(capsys):
         ("sim/hoper-medium", "did you mean sim/hopper-medium"),
         ("sim/hopper-medium:lots", "neither a number of steps nor"),
         ("sim/hopper-medium:0", "neither a number of steps nor"),
+        ("sim/maze2d-umaze-dense:lots", "sim/maze2d-umaze-dense: the size 'lots'"),
     ],
 )
 def test_mistakes_are_told(name, words):

@@ -152,9 +152,11 @@ def test_an_environment_of_a_module_that_cuts_its_episodes_itself(odd):
     np.testing.assert_array_equal(env.reset(np.random.default_rng(0)), [[0, 1, 2]] * 2)  # as the data: a before b
     ended = [env.step(np.zeros((2, 1))).terminated.tolist() for _ in range(5)]
     assert ended == [[False] * 2] * 4 + [[True] * 2] and env.horizon == 1000
+    assert env.cut.tolist() == [True, True]  # but no true endings
     env.reset(np.random.default_rng(0), np.array([True, True]))
     step = env.step(np.array([[2.4], [2.6]]))
     assert not step.terminated.any() and step.rew.tolist() == [2, 3]  # to the nearest whole number
+    assert not env.cut.any()
 
 
 def test_discrete_actions_are_refused_by_name():

@@ -11,7 +11,7 @@ from conftest import make_episodes
 
 from ssorl.agents import make
 from ssorl.errors import SsorlError
-from ssorl.events import CRC32C, Events
+from ssorl.events import CRC32C, Events, records
 from ssorl.metrics import Log, lines
 from ssorl.train import Look, Run, train_many
 
@@ -198,6 +198,21 @@ def test_event_files_go_on(tmp_path):
     for at, left in ((400, [100, 200]), (200, [100]), (0, [])):
         Events(tmp_path, at).close()
         assert [step for step, _ in events(tmp_path)] == left
+
+
+def test_a_damaged_length_is_where_a_file_goes_on(tmp_path):
+    """TensorBoard reads no further than a wrong checksum of a length, so nothing is written behind one."""
+    file = Events(tmp_path)
+    for at in (100, 200, 300):
+        file.write(at, {"x": at})
+    file.close()
+    (path,) = tmp_path.iterdir()
+    raw = bytearray(path.read_bytes())
+    *_, (end, _), _ = records(bytes(raw))
+    raw[end + 9] ^= 1
+    path.write_bytes(raw)
+    Events(tmp_path, 400).close()
+    assert [step for step, _ in events(tmp_path)] == [100, 200]
 
 
 # Weights & Biases ------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ssorl import envs
 from ssorl.behaviour import policy as policies
 from ssorl.behaviour import sac
 from ssorl.behaviour.train import TrainConfig, snapshot_every, train
+from ssorl.envs.pointmass import PointMass
 from ssorl.errors import SsorlError
 from ssorl.nn import adam, init_adam, init_mlp, layer_norm, mlp
 
@@ -147,3 +149,81 @@ def test_snapshot_file_stays_small():
     n = sum(step % snapshot_every(step) == 0 for step in steps)
     per = 17 * 256 + 256 + 256 * 256 + 256 + 256 * 12 + 12
     assert n * per * 2 < 15e6
+
+
+SMALL = TrainConfig(
+    "pointmass", steps=160, n_envs=4, warmup=40, hidden=(8, 8), batch=8, eval_every=80, eval_episodes=2, threads=1
+)
+
+
+class OwnLimit(PointMass):
+    """Cuts an episode after three steps; as a Gymnasium environment does, it calls that an ending."""
+
+    def reset(self, rng, mask=None):
+        self.time = np.where(True if mask is None else mask, 0, getattr(self, "time", 0))
+        return super().reset(rng, mask)
+
+    def step(self, act):
+        step = super().step(act)
+        self.time = self.time + 1
+        self.cut = (self.time >= 3) & ~step.terminated
+        return step._replace(terminated=step.terminated | self.cut)
+
+
+def test_a_limit_of_the_environments_own_bootstraps(tmp_path, monkeypatch):
+    monkeypatch.setattr(envs, "make", lambda name, n_envs, threads: OwnLimit(n_envs))
+    train(replace(SMALL, steps=40), tmp_path)
+    with np.load(tmp_path / "checkpoint.npz") as f:
+        state = next(f[name] for name in f.files if f[name].shape == (1, 40, 12))
+        cont = sac.unpack(sac.SacConfig(4, 2), state[0]).cont
+    inside = (np.abs(state[0, :, -4:-2]) <= 2).all(1)
+    np.testing.assert_array_equal(cont, inside)  # 0 only where the mass left the arena
+    assert json.loads((tmp_path / "seed-0/snapshots.json").read_text()) == []
+
+
+def test_what_is_done_is_kept_when_it_is_stopped(tmp_path, monkeypatch):
+    """A checkpoint now and then, whatever the steps between two are; the result is that of a whole training."""
+    monkeypatch.setattr("ssorl.behaviour.train.SAVE", 0.0)
+    step, calls = PointMass.step, []
+
+    def stop(self, act):
+        calls.append(1)
+        if len(calls) == 38:
+            raise KeyboardInterrupt
+        return step(self, act)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PointMass, "step", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(replace(SMALL, eval_every=1000), tmp_path / "parts")
+    with np.load(tmp_path / "parts/checkpoint.npz") as f:
+        assert json.loads(str(f["meta"]))["iteration"] > 0
+    for name in ("parts", "whole"):
+        assert train(replace(SMALL, eval_every=1000), tmp_path / name)
+    with np.load(tmp_path / "whole/checkpoint.npz") as a, np.load(tmp_path / "parts/checkpoint.npz") as b:
+        for name in a.files:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def test_fewer_steps_than_are_done_leave_all_as_it_is(tmp_path):
+    train(SMALL, tmp_path)
+    before = {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
+    assert train(replace(SMALL, steps=80), tmp_path)
+    assert {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"steps": 0}, "steps is 0; give a whole number from 1 up"),
+        ({"seeds": (1, 1)}, "the seeds are 1 1; give at least one, and each once"),
+        ({"seeds": ()}, "the seeds are none; give at least one"),
+        ({"seeds": (-1,)}, "the seed is -1; give a whole number"),
+        ({"env": "nonesuch"}, "nonesuch cannot be trained in .*doesn't exist"),
+        ({"env": "CartPole-v1"}, "CartPole-v1 cannot be trained in .*needs box observations"),
+    ],
+)
+def test_what_cannot_be_trained_is_told(tmp_path, wrong, said):
+    with pytest.raises(SsorlError, match=said):
+        train(replace(SMALL, **wrong), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -20,6 +20,8 @@ from ssorl.errors import SsorlError
         ({"gamma": 1.0}, "gamma of td3bc is 1.0; give a number from 0 up and below 1"),
         ({"alpha": "much"}, "alpha of td3bc is 'much'; give a number"),
         ({"alpha": float("nan")}, "alpha of td3bc is nan; give a number"),
+        ({"alpha": -2.5}, "alpha of td3bc is -2.5; give a number from 0 up"),
+        ({"noise_clip": -0.5}, "noise_clip of td3bc is -0.5; give a number from 0 up"),
         ({"hidden": 256}, "hidden of td3bc is 256; give a list of whole numbers"),
         ({"alhpa": 1.0}, "td3bc has no setting 'alhpa'; did you mean alpha"),
     ],

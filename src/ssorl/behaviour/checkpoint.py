@@ -72,9 +72,9 @@ def _load(
         raise SsorlError(f"{path} is of another run ({was}); train into another folder, or without resuming")
     leaves, tree = jax.tree.flatten(state)
     saved = [data[f"state{i}"] for i in range(len(leaves))]
-    # The buffer is saved only as far as it is filled.
+    # The buffer is saved only as far as it is filled; one longer than this run's is of a run with all its steps done.
     leaves = [
-        jnp.asarray(s) if s.shape == old.shape else old.at[:, : s.shape[1]].set(s)
+        jnp.asarray(s) if s.shape == old.shape or s.shape[1] > old.shape[1] else old.at[:, : s.shape[1]].set(s)
         for s, old in zip(saved, leaves, strict=True)
     ]
     loop.iteration, loop.act, loop.curve = meta["iteration"], data["act"], meta["curve"]

@@ -88,7 +88,8 @@ def n_steps(env: str, level: str, size: str) -> int:
     if size in ("", "full"):
         return full if size else full // SHARE
     if not size.isdecimal() or not 0 < int(size) <= 10**9:
-        raise DataError(f"sim/{env}-{level}: the size {size!r} is neither a number of steps nor `full`")
+        name = f"{env}-{level}".strip("-")
+        raise DataError(f"sim/{name}: the size {size!r} is neither a number of steps nor `full`")
     return int(size)
 
 

@@ -21,8 +21,12 @@ from ssorl import envs
 from ssorl.behaviour import sac
 from ssorl.behaviour.checkpoint import load_checkpoint, save_checkpoint, stack_snaps
 from ssorl.behaviour.policy import Policy, from_weights
+from ssorl.errors import SsorlError
 from ssorl.report.progress import Progress
-from ssorl.store import write_npz, write_text
+from ssorl.seeds import check_seed
+from ssorl.store import locked, write_npz, write_text
+
+SAVE = 60.0  # seconds between checkpoints, so that whoever stops it loses no more; more where writing one takes long
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class TrainConfig:
     capacity: int = 1_000_000  # transitions kept a seed
     eval_every: int = 100_000  # steps between evaluations of the stochastic policy
     eval_episodes: int = 16
-    checkpoint_every: int = 1_000_000  # steps between checkpoints; the last state is always written
+    checkpoint_every: int = 1_000_000  # steps between checkpoints; also one each minute, and the last
     threads: int | None = None  # simulator threads; None: all cores
 
 
@@ -62,26 +66,69 @@ class Loop:
 
 def train(config: TrainConfig, out: Path, resume: bool = True, max_seconds: float | None = None) -> bool:
     """Train into `out`; stop cleanly after `max_seconds` and go on at the next call. True when finished."""
+    check(config)
+    env = _make(config.env, len(config.seeds) * config.n_envs, config.threads)
+    with locked(out):
+        return _train(config, env, out, resume, max_seconds)
+
+
+def check(config: TrainConfig) -> None:
+    """Refuse what cannot be trained."""
+    if config.steps < 1:
+        raise SsorlError(f"steps is {config.steps}; give a whole number from 1 up")
+    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
+        told = " ".join(map(str, config.seeds)) or "none"
+        raise SsorlError(f"the seeds are {told}; give at least one, and each once")
+    for seed in config.seeds:
+        check_seed(seed)
+
+
+def _make(name: str, n_envs: int, threads: int | None) -> envs.Env:
+    try:
+        return envs.make(name, n_envs, threads)
+    except Exception as err:
+        # Gymnasium's own errors, without importing it where it was not needed.
+        if not (isinstance(err, (ValueError, ImportError)) or type(err).__module__.startswith("gymnasium")):
+            raise
+        reason = " ".join(str(err).split()).rstrip(".")
+        raise SsorlError(
+            f"{name} cannot be trained in ({reason}); name hopper, walker2d, halfcheetah, a maze, pointmass or an "
+            "id of Gymnasium with vectors of numbers as actions"
+        ) from err
+
+
+def _train(config: TrainConfig, env: envs.Env, out: Path, resume: bool, max_seconds: float | None) -> bool:
     started = time.perf_counter()
     n_seeds, n_envs = len(config.seeds), config.n_envs
-    env = envs.make(config.env, n_seeds * n_envs, config.threads)
     eval_env = envs.make(config.env, config.eval_episodes, config.threads)
     cfg = sac_config(config, env)
     state, loop, obs = begin(config, cfg, env)
     if resume and (out / "checkpoint.npz").exists():
         state, obs = load_checkpoint(out / "checkpoint.npz", config, state, loop, env, obs)
+        if loop.iteration * n_envs >= config.steps:
+            return True  # its files are there, of as many steps or more
+
+    def save() -> float:
+        """Write all files; returns when the next are due."""
+        began = time.perf_counter()
+        write_outputs(config, loop, env, out)
+        save_checkpoint(out / "checkpoint.npz", config, state, loop, env, obs)
+        ended = time.perf_counter()
+        return ended + max(SAVE, 20 * (ended - began))
 
     def by_seed(x: np.ndarray) -> jax.Array:
         return jnp.asarray(x, jnp.float32).reshape(n_seeds, n_envs, *x.shape[1:])
 
     metrics: dict[str, jax.Array] = {}
+    due = started + SAVE
     with Reporter(config, loop.iteration * n_envs) as report:
         while (step := loop.iteration * n_envs) < config.steps:
             if max_seconds is not None and time.perf_counter() - started > max_seconds:
                 break
             result = env.step(to_box(env, loop.act))
-            # `result.obs` is from before any reset, and a time limit leaves `cont` at 1: both bootstrap.
-            columns = (obs, loop.act, result.rew, 1.0 - result.terminated, result.obs)
+            # `result.obs` is from before any reset, and a time limit, ours or the environment's, leaves `cont` at 1:
+            # both bootstrap.
+            columns = (obs, loop.act, result.rew, 1.0 - (result.terminated & ~env.cut), result.obs)
             new = sac.Batch(*map(by_seed, columns))
             obs = end_episodes(loop, env, result, n_envs)
             warm = step + n_envs < config.warmup
@@ -99,11 +146,10 @@ def train(config: TrainConfig, out: Path, resume: bool = True, max_seconds: floa
                 evaluate(config, loop, state, eval_env, metrics)
                 write_outputs(config, loop, env, out)
                 report.evaluated(loop.curve[-n_seeds:])
-            if crossed(step, now, config.checkpoint_every):
-                save_checkpoint(out / "checkpoint.npz", config, state, loop, env, obs)
+            if crossed(step, now, config.checkpoint_every) or time.perf_counter() > due:
+                due = save()
             report.advance(now, loop)
-    write_outputs(config, loop, env, out)
-    save_checkpoint(out / "checkpoint.npz", config, state, loop, env, obs)
+    save()
     return loop.iteration * n_envs >= config.steps
 
 

@@ -13,7 +13,7 @@ class Step(NamedTuple):
 
     obs: Floats  # [N, O], after the action and before any reset
     rew: Floats  # [N]
-    terminated: NDArray[np.bool_]  # [N], true endings only
+    terminated: NDArray[np.bool_]  # [N], ended by the environment; `Env.cut` tells which of them are no true endings
 
 
 class Env(Protocol):
@@ -26,6 +26,7 @@ class Env(Protocol):
     act_low: Floats  # [A]
     act_high: Floats  # [A]
     horizon: int  # steps after which the caller should cut an episode
+    cut: NDArray[np.bool_]  # [N], where the last step's ending was a limit of the environment's own; [1] if it has none
 
     def reset(self, rng: np.random.Generator, mask: NDArray[np.bool_] | None = None) -> Floats:
         """Start new episodes where `mask` (default: everywhere) and return all observations [N, O]."""

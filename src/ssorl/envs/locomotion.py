@@ -83,6 +83,8 @@ def quiet_model(path: Path) -> mujoco.MjModel:
 class Locomotion:
     """A batch of one of the three; results do not depend on the number of threads."""
 
+    cut = np.zeros(1, bool)  # never
+
     def __init__(self, name: str, spec: Spec, n_envs: int, threads: int | None = None):
         model = quiet_model(model_path(spec.xml))
         self.name, self.spec, self.n_envs, self.horizon = name, spec, n_envs, spec.horizon

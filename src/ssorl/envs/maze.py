@@ -116,6 +116,8 @@ def model_of(layout: Layout) -> mujoco.MjModel:
 class Maze:
     """A batch of one maze; results do not depend on the number of threads."""
 
+    cut = np.zeros(1, bool)  # never
+
     def __init__(self, name: str, layout: Layout, n_envs: int, threads: int | None = None):
         model = model_of(layout)
         self.name, self.layout, self.n_envs, self.horizon = name, layout, n_envs, layout.horizon

@@ -18,6 +18,7 @@ class PointMass:
     n_obs, n_act, horizon = 4, 2, 100
     act_low, act_high = np.full(2, -1.0), np.full(2, 1.0)
     dt, drag, arena = 0.1, 0.3, 2.0
+    cut = np.zeros(1, bool)  # never
 
     def __init__(self, n_envs: int) -> None:
         self.n_envs = n_envs

@@ -38,6 +38,7 @@ class VectorEnv:
         self.horizon = gym.spec(name.rpartition(":")[2]).max_episode_steps or 1000
         self._dtype = act_space.dtype
         self._obs = np.zeros((n_envs, self.n_obs))
+        self.cut = np.zeros(n_envs, bool)
 
     def reset(self, rng: np.random.Generator, mask: NDArray[np.bool_] | None = None) -> Floats:
         """New episodes where `mask`, each seeded from `rng`."""
@@ -51,10 +52,10 @@ class VectorEnv:
         return self._obs.copy()
 
     def step(self, act: Floats) -> Step:
-        """Apply `act[N, A]`; an episode that the environment cuts of its own accord counts as ended."""
+        """Apply `act[N, A]`; an episode that the environment cuts of its own accord counts as ended, see `cut`."""
         act = np.rint(act) if np.issubdtype(self._dtype, np.integer) else act
         obs, rew, terminated, truncated, _ = self._envs.step(np.asarray(act, self._dtype))
-        self._obs = obs.astype(float)
+        self._obs, self.cut = obs.astype(float), truncated & ~terminated
         return Step(self._obs.copy(), rew, terminated | truncated)
 
     def save(self) -> None:
