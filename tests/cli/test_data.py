@@ -126,6 +126,22 @@ def test_a_path_is_told_as_it_is(capsys, tmp_path):
     assert out.getvalue() == "folder  runs/[bold]a[/b]:smile: and on\n"
 
 
+def test_a_split_by_thirds_tells_its_counts(capsys, tmp_path):
+    asked = [
+        "--setup",
+        "decoupled",
+        "--labelled-third",
+        "med",
+        "--unlabelled-third",
+        "high",
+        "--out",
+        str(tmp_path / "s.json"),
+    ]
+    told = json.loads(run(capsys, "split", "builtin/pointmass", *asked, "--json"))
+    assert (told["labelled"], told["unlabelled"]) == (30, 30)
+    assert (told["labelled_third"], told["unlabelled_third"]) == ("med", "high")
+
+
 def test_split_hides_and_the_plot_is_drawn(capsys, tmp_path):
     split, data, png = (str(tmp_path / n) for n in ("s.json", "d.npz", "p.png"))
     told = json.loads(

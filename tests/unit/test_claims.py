@@ -11,6 +11,7 @@ from ssorl.study import claims, stats
 from ssorl.study.cells import read
 from ssorl.study.claims import Check, judge, ledger, tasks
 from ssorl.study.found import Found, gather
+from ssorl.study.grid import Grid, Study
 from ssorl.study.paper import STUDIES
 from ssorl.study.paper_claims import CLAIMS
 
@@ -200,6 +201,15 @@ def test_further_seeds_are_found(tmp_path):
     assert {one.at["seed"] for one in found} == {0, 1, 2} and all(one.result for one in found)
     assert len(found) == 3 * 6 * 3 * 3
     assert {one.at["seed"] for one in gather(study, "lite", tmp_path)} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("own", [2, 4])
+def test_further_seeds_are_found_of_a_study_with_a_number_of_its_own(tmp_path, own):
+    study = Study("mine", "Mine", (Grid({"dataset": "x", "seeds": own}, {"variant": ("baseline", "ss")}),))
+    fill(tmp_path, study, "lite", seeds=6)
+    found = gather(study, "lite", tmp_path)
+    assert sorted(one.at["seed"] for one in found) == sorted(2 * list(range(6)))
+    assert len(gather(study, "lite", tmp_path, only={"seed": ["1"]})) == 2
 
 
 def test_a_further_seed_of_one_point_is_missing_nowhere_else(tmp_path):

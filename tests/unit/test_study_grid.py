@@ -393,6 +393,16 @@ def test_a_file_of_your_own(tmp_path):
             "base: {dataset: x}\naxes: {how: {a: {fraction: 0.1}, b: {fraction: 0.5}}}\nscales: {smoke: {fraction: 1}}",
             "line 3: fraction is what the axis how varies",
         ),
+        (
+            "a.yaml",
+            "base: {dataset: x}\naxes:\n  a: {x: {settings: {updates: 5}}}\nscales: {smoke: {settings: {updates: 9}}}",
+            "line 4: settings.updates is what the axis a varies; take it out of `scales` or out of the axis",
+        ),
+        (
+            "a.yaml",
+            "base: {dataset: x}\naxes:\n  one: {a: {quality: 10}, b: {quality: 30}}\n  two: {c: {quality: 50}, d: }",
+            "line 4: quality is what the axis one varies; take it out of one of the two",
+        ),
     ],
 )
 def test_a_file_that_is_none(tmp_path, name, text, words):

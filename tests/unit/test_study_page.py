@@ -3,6 +3,7 @@
 import csv
 import re
 import urllib.parse
+from itertools import pairwise
 
 import pytest
 from markupsafe import escape
@@ -12,7 +13,7 @@ from ssorl.report import study_charts, study_parts
 from ssorl.report.study import page
 from ssorl.report.study_answer import answer, caveats
 from ssorl.report.study_svg import columns
-from ssorl.report.svg import Bar, Line, lines
+from ssorl.report.svg import NARROW, Bar, Line, lines
 from ssorl.study import stats
 from ssorl.study.found import gather
 from ssorl.study.grid import Grid, Study
@@ -114,6 +115,51 @@ def test_the_gap_of_a_place_is_the_mean_of_its_seeds(tmp_path):
     assert ss.value == pytest.approx(0.5) and ss.low is None  # the oracle's seeds alone tell nothing of its own
 
 
+def test_grids_may_name_their_places_in_another_order(tmp_path):
+    """Each agent is held against the oracle of its own place."""
+    base = {"dataset": "sim/hopper-medium", "quality": 50}
+    sizes = {"small": {"settings": {"updates": 10}}, "large": {"settings": {"updates": 20}}}
+    one = Grid(base, {"size": sizes, "variant": ("ss",)})
+    other = Grid(base, {"size": dict(reversed(sizes.items())), "variant": ("baseline", "oracle")})
+    study = Study("mine", "Mine", (one, other), figure="gap", panels=())
+    earned = {"ss": (50.0, 90.0), "oracle": (100.0, 200.0), "baseline": (10.0, 20.0)}
+    found = [
+        one._replace(result={"schema": 1, "score": earned[one.at["variant"]][one.at["size"] == "large"]})
+        for one in gather(study, "lite", tmp_path)
+    ]
+    ss, base = study_charts.figures(study, found)[0].charts[0].columns[0].bars
+    assert ss.value == pytest.approx((0.5 + 0.55) / 2) and base.value == pytest.approx(0.9)
+    assert "all actions is 52 %, where the labelled data alone leave 90 %" in answer(study, "lite", found)
+    lone = [one for one in found if one.at["variant"] != "oracle" or one.at["size"] == "large"]
+    assert study_charts.figures(study, lone)[0].charts[0].columns[0].bars[0].value is None
+
+
+def test_results_without_a_quality_are_bars(tmp_path):
+    """Thirds have none, and data as it is: they are drawn all the same."""
+    axes = {"labelled": ("low", "high"), "variant": ("baseline", "ss")}
+    base = {"dataset": "sim/hopper-medium", "setup": "decoupled"}
+    study = Study("mine", "Mine", (Grid(base, axes),), also=("mse-by-quality",), panels=("labelled",))
+    fill(tmp_path, study, noise=0.0)
+    scores, errors = study_charts.figures(study, gather(study, "lite", tmp_path))
+    assert (scores.title, errors.title) == ("Normalised score", "Action error")
+    assert [(chart.title, [bar.value for bar in chart.bars]) for chart in scores.charts] == [
+        ("labelled low", pytest.approx([32, 32])),
+        ("labelled high", pytest.approx([92, 92])),
+    ]
+    assert [len(chart.bars) for chart in errors.charts] == [1, 1]
+
+
+def test_interquartile_means_are_of_one_variant(tmp_path):
+    axes = {"agent": ("td3bc", "cql"), "quality": (10, 30), "variant": ("baseline", "ss")}
+    study = Study("mine", "Mine", (Grid({"dataset": "x"}, axes),), figure="iqm", by="agent", panels=())
+    fill(tmp_path, study, noise=0.0)
+    (figure,) = study_charts.figures(study, gather(study, "lite", tmp_path))
+    base, ss = figure.charts
+    assert (base.title, ss.title) == ("Mine, labelled data alone", "Mine, with the unlabelled data")
+    assert [bar.value for bar in base.bars] == pytest.approx([18, 18])
+    assert [bar.value for bar in ss.bars] == pytest.approx([56, 50])
+
+
 def test_the_best_is_of_places_where_all_have_been(tmp_path):
     """A third that was tried in the easy places alone is not the best of all."""
     study = STUDIES["labelled-quality"]
@@ -195,6 +241,28 @@ def test_nothing_on_a_picture_is_cut_off(tmp_path, monkeypatch):
         words = [*sheet.legends, *(axis.title for axis in sheet.axes), *sheet.texts]
         assert all(one.get_window_extent().x0 >= 0 and one.get_window_extent().x1 <= sheet.bbox.x1 for one in words)
     assert len(sheets) == 2 and sheets[0].legends and not sheets[1].axes[0].get_title()
+
+
+def test_long_names_of_bars_are_not_written_over_each_other(tmp_path, monkeypatch):
+    import matplotlib.pyplot as plt
+
+    sheets = []
+    monkeypatch.setattr(plt, "close", sheets.append)
+    agents = {f"a name of an agent {i}": {"settings": {"updates": i}} for i in range(1, 5)}
+    axes = {"agent": agents, "variant": ("ss", "oracle")}
+    study = Study("mine", "Mine", (Grid({"dataset": "x"}, axes),), figure="gap", also=("iqm",), by="agent", panels=())
+    page(study, "smoke", fill(tmp_path, study, "smoke"))
+    groups = [study_charts.Column(name, [Bar("x", 0.5, "50 %", "ss")]) for name in agents]
+    assert (
+        ">a nam…t 1</text>" in (drawn := columns("k", "t", "d", groups, NARROW)) and "a name of an agent 1\n" in drawn
+    )
+    for sheet in sheets:
+        axis = sheet.axes[0]
+        ends = [name.get_window_extent() for name in axis.get_xticklabels()]
+        assert all(a.x1 < b.x0 for a, b in pairwise(ends)) and len(ends) > 1
+        assert all(one.title.get_window_extent().x1 <= sheet.bbox.x1 for one in sheet.axes)
+        assert axis.get_window_extent().width > 0.4 * sheet.bbox.x1 / len(sheet.axes)
+    assert len(sheets) == 2
 
 
 def test_files_for_papers_lie_beside_the_page(tmp_path):
@@ -347,10 +415,10 @@ def test_long_names_keep_their_ends():
 
 def test_coordinates_to_be_read():
     told = [("agent", "td3bc"), ("quality", 50), ("fraction", 0.03), ("unlabelled_fraction", 0.25), ("lambda_s", 0.1)]
-    told += [("labelled", "low"), ("variant", "ss"), ("idm", "m = 2"), ("depth", 3)]
+    told += [("labelled", "low"), ("variant", "ss"), ("idm", "m = 2"), ("depth", 3), ("agent", "dt, small")]
     assert [study_parts.named(*pair) for pair in told] == [
         *("TD3BC", "q = 50", "3 % labelled", "25 % unlabelled", "λ_s = 0.1", "labelled low"),
-        *("with the unlabelled data", "m = 2", "depth = 3"),
+        *("with the unlabelled data", "m = 2", "depth = 3", "dt, small"),
     ]
 
 

@@ -635,3 +635,19 @@ def test_data_without_a_place_to_play(dataset, tmp_path, pointmass):
     save(pointmass[:40].with_meta(env=None), tmp_path / "lost.npz")
     lost = resolve({"dataset": str(tmp_path / "lost.npz"), **BASE}, SCALES["smoke"])
     assert "names no environment" in run([lost], tmp_path / "s").failed[lost]
+
+
+def test_how_good_labels_are_does_not_depend_on_where_policies_play(tmp_path, pointmass):
+    """Returns are told as the study of the labels alone tells them, which knows no place to play."""
+    save(pointmass[:40].with_meta(env=None), tmp_path / "lost.npz")
+    base = {"dataset": str(tmp_path / "lost.npz"), **BASE}
+    ss, alone = (resolve({**base, **more}, SCALES["smoke"]) for more in ({"env": "pointmass"}, {"kind": "idm"}))
+    assert run([ss], tmp_path / "both").failed == run([alone], tmp_path / "alone").failed == {}
+    assert told(tmp_path / "both", alone) == told(tmp_path / "alone", alone)
+
+
+def test_labels_that_another_process_asks_for_are_left_to_it(cells, tmp_path):
+    ss = one(cells, "ss", 50)
+    assert ss.labels
+    with claim(tmp_path, [ss.labels]) as mine:
+        assert run([ss], tmp_path).failed == {} and mine == [ss.labels] and not finished(tmp_path, ss.labels)

@@ -34,7 +34,7 @@ class BehaviourTrain:
     """Train collectors with soft actor-critic, as the bundled ones were; interrupted, the same command goes on."""
 
     RESUMES: ClassVar[bool] = True
-    env: Annotated[tyro.conf.Positional[str], arg("ENV", "hopper, walker2d, halfcheetah or a Gymnasium id")]
+    env: Annotated[tyro.conf.Positional[str], arg("ENV", "hopper, walker2d, halfcheetah, a maze or a Gymnasium id")]
     steps: Annotated[int, arg("N", "environment steps for each seed (1000000)")] = 1_000_000
     seeds: Annotated[tuple[int, ...], arg("K [K …]", "trained side by side in one program (0)")] = (0,)
     critic_norm: bool = False  # layer norm in the critics, as the bundled halfcheetah had

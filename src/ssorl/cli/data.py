@@ -149,10 +149,11 @@ class DataSplit:
             drawn.save(fresh)
             if self.data is not None:
                 save(apply(drawn, eps), self.data, force=self.force)
-        told = {"out": str(self.out), "data": None if self.data is None else str(self.data)}
+        counts = {"labelled": len(drawn.labelled), "unlabelled": len(drawn.unlabelled)}
+        recipe = {f"{name}_third" if name in counts else name: value for name, value in drawn.recipe.items()}
         tell(
             self.json,
-            {**told, "labelled": len(drawn.labelled), "unlabelled": len(drawn.unlabelled), **drawn.recipe},
+            {"out": str(self.out), "data": None if self.data is None else str(self.data), **counts, **recipe},
         )
 
 

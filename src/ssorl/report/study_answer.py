@@ -54,7 +54,7 @@ def _gain(found: list[Found]) -> str:
     places = [some for _, some in _places(found)]
     above = sure = told = 0
     for some in places:
-        pair = [parts.tasks(some, {"variant": v}) for v in ("ss", "baseline")]
+        pair = parts.paired(some, {"variant": "ss"}, {"variant": "baseline"})
         diff = parts.estimate(stats.difference(stats.mean), *pair)
         if diff is not None:
             told += 1
@@ -79,7 +79,7 @@ FEW = 3  # datasets that a sentence can tell apart
 
 
 def _against(found: list[Found], variant: str) -> list:
-    return [parts.tasks(found, {"variant": one}) for one in (variant, "oracle")]
+    return parts.paired(found, {"variant": variant}, {"variant": "oracle"})
 
 
 def _apart(study: Study, found: list[Found]) -> str:
@@ -87,7 +87,7 @@ def _apart(study: Study, found: list[Found]) -> str:
     ss = select(found, {"variant": "ss"})
     if len(names := values(ss, study.by)) != 2:
         return ""
-    told = [parts.tasks(ss, {study.by: name}) for name in names]
+    told = parts.paired(ss, *({study.by: name} for name in names))
     means = [parts.estimate(stats.mean, one) for one in told]
     diff = parts.estimate(stats.difference(stats.mean), *reversed(told))
     if diff is None or not all(means):
@@ -108,6 +108,8 @@ def _places(found: list[Found]) -> list[tuple[str, list[Found]]]:
 def _best(study: Study, found: list[Found]) -> str:
     """The best of those compared: what earns most, or errs least."""
     errs = study.figure == "mse-by-quality"
+    if not errs and study.by != "variant" and "variant" in parts.varied(found):  # of unlike scores nothing is best
+        return ""
     of = (lambda one: one.mse) if errs else parts.score
     names = [name for name in parts.varied(found) if name not in ("seed", study.by)]
     there = [one for one in found if of(one) is not None]

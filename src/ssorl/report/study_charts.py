@@ -66,9 +66,10 @@ def by_quality(study: Study, found: list[Found]) -> Figure:
         _against(study, some, title, parts.unit(found), lambda one: one.score)
         for title, some in parts.panels(study, found, parts.apart(study, found, "quality", "variant"))
     ]
-    return Figure(
-        "by-quality", f"{parts.unit(found).capitalize()} against label quality", WHO + parts.bands(found), charts
-    )
+    title = parts.unit(found).capitalize()
+    if not values(found, "quality"):
+        return Figure("by-quality", title, WHO + parts.whiskers(found), charts)
+    return Figure("by-quality", f"{title} against label quality", WHO + parts.bands(found), charts)
 
 
 def mse_by_quality(study: Study, found: list[Found]) -> Figure:
@@ -79,6 +80,8 @@ def mse_by_quality(study: Study, found: list[Found]) -> Figure:
         for title, some in parts.panels(study, found, parts.apart(study, found, "quality"))
     ]
     text = "The squared error of the proxy actions on the unlabelled trajectories, actions in [−1, 1]. "
+    if not values(found, "quality"):
+        return Figure("mse", "Action error", text + parts.whiskers(found), charts)
     return Figure("mse", "Action error against label quality", text + parts.bands(found), charts)
 
 
@@ -91,8 +94,7 @@ def gap(study: Study, found: list[Found]) -> Figure:
         columns, rows = [], []
         for place in values(some, over):
             mine = select(some, {over: place})
-            best = parts.tasks(mine, {"variant": "oracle"})
-            told = {v: _sure(statistic, parts.tasks(mine, {"variant": v}), best) for v in agents}
+            told = {v: _sure(statistic, *parts.paired(mine, {"variant": v}, {"variant": "oracle"})) for v in agents}
             bars = [parts.bar(words.NAMES.get(v, str(v)), e, v, percent=True) for v, e in told.items()]
             columns.append(Column(parts.named(over, place), bars))
             rows.append((parts.named(over, place), told))
@@ -115,7 +117,7 @@ def _sure(statistic: stats.Statistic, *groups: list[list[float]]) -> Estimate | 
 def iqm(study: Study, found: list[Found]) -> Figure:
     """Interquartile means over all that a panel pools."""
     charts = []
-    for title, some in [*parts.pooled(study, found), *parts.lower_half(study, found)]:
+    for title, some in parts.without_mixing([*parts.pooled(study, found), *parts.lower_half(study, found)], study):
         several = values(some, study.by)
         kinds = {v: f"c{i}" if len(several) <= parts.KINDS else "plain" for i, v in enumerate(several)}
         told = {v: parts.estimate(stats.iqm, parts.tasks(some, {study.by: v})) for v in several}
@@ -228,11 +230,17 @@ DRAWN: dict[str, Callable[[Study, list[Found]], Figure]] = {
 def _against(
     study: Study, some: list[Found], title: str, axis: str, of: Callable[[Found], Value], zero: bool = False
 ) -> Chart:
-    """Lines over the qualities, one for each thing compared."""
+    """Lines over the qualities, one for each thing compared; where splits have none, a bar for each."""
     by = [study.by] if study.by == "variant" or len(values(some, "variant")) < 2 else [study.by, "variant"]
     series = parts.split(some, by)
     if len(values([one for one in some if study.by in one.at], "variant")) == 1:  # they need not be told apart by it
         series = [(parts.split(mine, [study.by])[0][0] or name, mine) for name, mine in series]
+    if not values(some, "quality"):
+        each = {name: parts.estimate(stats.mean, [parts.kept(map(of, mine))]) for name, mine in series}
+        kinds = [parts.kind(study, mine[0].at.get(by[0]), i) for i, (_, mine) in enumerate(series)]
+        bars = [parts.bar(name, e, kind) for (name, e), kind in zip(each.items(), kinds, strict=True)]
+        table = parts.estimates(f"{study.name}-{title}", by[0], ["mean"], [(n, {"mean": e}) for n, e in each.items()])
+        return Chart(title, table, (axis, ""), bars=bars)
     lines, told = [], {}
     for i, (name, mine) in enumerate(series):
         x = sorted(q for q in values(mine, "quality") if isinstance(q, int | float))

@@ -28,6 +28,8 @@ SIZE = (3.5, 2.7)  # inches of a panel
 LEGEND = 60  # and characters of a legend below it
 SIGN = 9  # of them for each name's sign and the space around it
 WORDS = 52  # characters of a title that fit above one
+BESIDE = 24  # characters of a bar's name that stand on a line beside it
+BELOW = 48  # and of all names together on a line below upright bars
 
 
 def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> list[Path]:
@@ -88,7 +90,8 @@ def _drawn(chart: Chart) -> bool:
 
 
 def _draw(axis: Any, chart: Chart) -> None:
-    axis.set_title(fill(_plain(chart.title), WORDS), fontsize=9)
+    beside = min(max((len(bar.name) for bar in chart.bars), default=0), BESIDE)
+    axis.set_title(fill(_plain(chart.title), WORDS - beside), fontsize=9)
     axis.set_xlabel(_plain(chart.axes[0]), fontsize=8)
     axis.set_ylabel(_plain(chart.axes[1]), fontsize=8)
     axis.tick_params(labelsize=7)
@@ -124,7 +127,7 @@ def _across(axis: Any, chart: Chart) -> None:
     for i, bar in enumerate(chart.bars):
         if known(bar.low) and known(bar.high):
             axis.plot([bar.low, bar.high], [i, i], color=colours[i], linewidth=2, solid_capstyle="butt")
-    axis.set_yticks(at, [_plain(bar.name) for bar in chart.bars])
+    axis.set_yticks(at, [fill(_plain(bar.name), BESIDE) for bar in chart.bars])
     axis.invert_yaxis()
 
 
@@ -139,7 +142,8 @@ def _upright(axis: Any, chart: Chart) -> None:
             if known(bar.low) and known(bar.high):
                 axis.plot([x, x], [bar.low, bar.high], color=colour, linewidth=2, solid_capstyle="butt")
     names = [c.name.removeprefix("q = ") if chart.axes[0] else c.name for c in chart.columns]
-    axis.set_xticks(np.arange(len(names)), [_plain(name) for name in names])
+    room = max(BELOW // max(len(names), 1), 6)
+    axis.set_xticks(np.arange(len(names)), [fill(_plain(name), room) for name in names])
     if chart.percent:
         axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from ssorl.report import answer as words
@@ -27,7 +28,7 @@ def named(name: str, value: Any) -> str:
     if name == "variant":
         return words.NAMES.get(value, str(value))
     if name == "agent":
-        return str(value).upper()
+        return str(value).upper() if value in _agents() else str(value)  # a label of the user's stays as it is
     if name == "quality":
         return f"q = {value:g}" if isinstance(value, int | float) else f"q = {value}"
     if name.endswith("fraction") and isinstance(value, int | float):
@@ -37,6 +38,12 @@ def named(name: str, value: Any) -> str:
     if name in SHORT:
         return f"{SHORT[name]}{' = ' if name.startswith('lambda') else ' '}{value}"
     return str(value) if isinstance(value, str) else f"{name} = {value}"
+
+
+def _agents() -> Collection[str]:
+    from ssorl.agents import AGENTS
+
+    return AGENTS
 
 
 def unit(found: Sequence[Found]) -> str:
@@ -66,6 +73,13 @@ def lower_half(study: Study, found: list[Found]) -> Iterator[tuple[str, list[Fou
         yield f"q ≤ {LOWER} alone", lower
 
 
+def without_mixing(some: Iterable[tuple[str, list[Found]]], study: Study) -> Iterator[tuple[str, list[Found]]]:
+    """Panels with baseline, SS and oracle apart: of their scores together nothing is to be learnt."""
+    for title, mine in some:
+        names = ["variant"] if study.by != "variant" and len(values(mine, "variant")) > 1 else []
+        yield from ((", ".join(filter(None, (title, name))), one) for name, one in split(mine, names))
+
+
 def split(found: list[Found], names: Sequence[str]) -> list[tuple[str, list[Found]]]:
     """Results that agree in some coordinates, with the name of what they agree in; in the order of the grid."""
     groups: dict[tuple, list[Found]] = {}
@@ -92,11 +106,31 @@ def score(one: Found) -> float | None:
 
 
 def tasks(found: list[Found], at: dict[str, Any], of: Callable[[Found], float | None] = score) -> list[list[float]]:
-    """Scores by task, or what else is `of` interest, for the bootstrap; tasks without any are left out."""
+    """Scores by task, or what else is `of` interest, for the bootstrap; a task without any has none."""
+    return strata(_by_task(select(found, at)), of)
+
+
+def paired(found: list[Found], *ats: dict[str, Any]) -> list[list[list[float]]]:
+    """Scores by task of several, those of one place beside each other; none where their places are not the same."""
+    several = [_by_task(select(found, at)) for at in ats]
+    told = [one.at.keys() for tasks in several for task in tasks for one in task]
+    shared = set.intersection(*map(set, told)).difference(*ats, ("seed",)) if told else set()
+    places = [[tuple((k, task[0].at[k]) for k in sorted(shared)) for task in tasks] for tasks in several]
+    if any(Counter(some) != Counter(places[0]) for some in places):
+        return []
+    for i, some in enumerate(places[1:], 1):  # grids may name their places in another order
+        waiting: dict[tuple, list[list[Found]]] = {}
+        for place, task in zip(some, several[i], strict=True):
+            waiting.setdefault(place, []).append(task)
+        several[i] = [waiting[place].pop(0) for place in places[0]]
+    return [strata(tasks, score) for tasks in several]
+
+
+def _by_task(found: list[Found]) -> list[list[Found]]:
     groups: dict[tuple, list[Found]] = {}
-    for one in select(found, at):
+    for one in found:
         groups.setdefault(tuple((k, v) for k, v in one.at.items() if k != "seed"), []).append(one)
-    return strata(groups.values(), of)
+    return list(groups.values())
 
 
 def estimate(statistic: stats.Statistic, *groups: list[list[float]]) -> Estimate | None:

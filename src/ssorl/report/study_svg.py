@@ -15,6 +15,7 @@ from ssorl.report.study_parts import shortened
 from ssorl.report.svg import NARROW, WIDE, tag
 
 ROOM = 46  # characters that a line of a narrow picture holds
+LETTER = 7.6  # pixels of a character
 SPACE = 0.3  # of a group's width is left between groups
 
 
@@ -67,7 +68,8 @@ def columns(
         start = left + step * i
         wide = step * (1 - SPACE) / max(len(group.bars), 1)
         short = group.name.removeprefix("q = ") if axes[0] else group.name
-        out.append(_name(short, start + step / 2, y.bottom + 19))
+        room = max(int(step / LETTER), 3)
+        out.append(_name(shortened(short, room, last=room // 3), start + step / 2, y.bottom + 19))
         for j, bar in enumerate(group.bars):
             out.append(_upright(bar, start + step * SPACE / 2 + wide * j, wide, y))
         tip = "\n".join([group.name, *(f"{bar.name}: {bar.text}" for bar in group.bars)])

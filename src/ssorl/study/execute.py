@@ -147,9 +147,11 @@ def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) 
         runs = {cell: _run(cell, tasks[cell], labels.get(cell)) for cell in together}
         told = {cell: _labels(cell, tasks[cell], labels.get(cell), scale_of(plan, data.eps)) for cell in mine}
     # A study that asks how good these labels are need not make them again.
-    for cell in {one.labels: one for one in mine if told[one]["idm"]}.values():
-        if cell.labels and not finished(store, cell.labels):
-            write_cell(store, cell.labels, told[cell], data, clock, len(mine))
+    by = {one.labels: one for one in mine if one.labels and told[one]["idm"]}
+    with claim(store, list(by)) as asked:
+        for cell in asked:  # returns are told as such a study tells them, wherever these policies play
+            found = _labels(cell, tasks[by[cell]], labels[by[cell]], _scale(data.eps))
+            write_cell(store, cell, found, data, clock, len(mine))
     del tasks, labels, with_model  # action tables of their own: of no more use, and large
     with clock("training"):
         trained: dict[Any, Trained] = pipeline.train(plan, runs, keep, watch, looks)  # type: ignore[arg-type]

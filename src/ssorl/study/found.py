@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ssorl.study.cells import read
-from ssorl.study.grid import Point, Study, find_scale
+from ssorl.study.grid import Point, Study
 
 
 class Found(NamedTuple):
@@ -73,13 +74,15 @@ def gather(
             fresh[tuple(point.at.items())] = Found(point.at, name, *shelf[name])
         return [found.setdefault(key, one) for key, one in fresh.items() if key not in found]
 
-    n = find_scale(scale).seeds
     look(study.points(scale, seeds, only))
     asked, further = list(found.values()), []
-    while more := [] if seeds else look(p for p in study.points(scale, n + 1, only) if p.at.get("seed") == n):
-        if not any(one.result for one in more):
+    n = min(Counter(tuple((k, v) for k, v in one.at.items() if k != "seed") for one in asked).values())
+    named = seeds or "seed" in (only or {})
+    while more := [] if named else [p for p in study.points(scale, n + 1, only) if p.at.get("seed") == n]:
+        new = look(more)  # none where some grid has so many seeds of its own
+        if new and not any(one.result for one in new):
             break
-        further += [one for one in more if one.result]
+        further += [one for one in new if one.result]
         n += 1
     return asked + further
 

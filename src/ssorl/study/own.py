@@ -137,11 +137,26 @@ def _scales(told: Told) -> dict[str, dict[str, Any]]:
 
 
 def _clash(told: Told, scales: Mapping[str, Mapping[str, Any]], grids: tuple[Grid, ...]) -> None:
-    """Refuse a scale that sets what an axis varies: all of its values would come down to one."""
-    for grid in grids:
+    """Refuse a scale or another axis that sets what an axis varies: some of its values would come down to one."""
+    for i, grid in enumerate(grids):
+        by: dict[str, str] = {}
         for axis, some in grid.axes.items():
-            varied = {name for one in some.values() for name in one or {}} if isinstance(some, dict) else {axis}
-            for scale, settings in scales.items():
-                for name in varied.intersection(settings) - {"settings", "idm_settings"}:
+            for name in _varied(axis, some):
+                if (other := by.setdefault(name, axis)) != axis:
+                    text = f"{name} is what the axis {other} varies; take it out of one of the two"
+                    raise told.error((*(("grids", i) if "grids" in told.values else ()), "axes", axis), text)
+                for scale in (one for one, settings in scales.items() if name in _varied(one, {one: settings})):
                     text = f"{name} is what the axis {axis} varies; take it out of `scales` or out of the axis"
-                    raise told.error(("scales", scale, name), text)
+                    raise told.error(("scales", scale, *name.split(".")), text)
+
+
+def _varied(axis: str, some: Any) -> set[str]:
+    """What an axis sets; of the settings of agent and model, which join, each one."""
+    if not isinstance(some, dict):
+        return {axis}
+    tables = [(name, value) for one in some.values() for name, value in (one or {}).items()]
+    return {
+        f"{name}.{key}" if key else name
+        for name, value in tables
+        for key in (value if isinstance(value, dict) else [""])
+    }
