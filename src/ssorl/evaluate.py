@@ -58,7 +58,7 @@ def bootstrap(values: np.ndarray, seed: int = 0, draws: int = DRAWS) -> Interval
 
 def horizon(env: str) -> int:
     """Steps after which an episode is cut."""
-    return _make(env, 1, 1).horizon
+    return simulator(env, 1, 1).horizon
 
 
 def evaluate(
@@ -83,7 +83,7 @@ def evaluate(
         raise SsorlError(f"the seed is {seed}; give a whole number from 0 up")
     if not players:
         raise SsorlError("there is no policy to evaluate; give at least one")
-    sim = _make(env, len(players) * episodes, threads)
+    sim = simulator(env, len(players) * episodes, threads)
     _check(players, sim)
     obs, first = _starts(sim, len(players), episodes, seed)
     groups = [Group(players, who, episodes, seed) for who in _alike(players)]
@@ -213,7 +213,8 @@ def _alike(players: Sequence[Player]) -> list[list[int]]:
 # The simulator ---------------------------------------------------------------------------------------------
 
 
-def _make(env: str, n_envs: int, threads: int | None) -> envs.Env:
+def simulator(env: str, n_envs: int, threads: int | None) -> envs.Env:
+    """The environments of that name; says in a sentence what is wrong with it."""
     try:
         return envs.make(env, n_envs, threads)
     except Exception as err:

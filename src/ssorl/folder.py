@@ -31,7 +31,7 @@ from ssorl.player import Player
 from ssorl.report.page import page
 from ssorl.result import cell_result, parent_result
 from ssorl.settings import plain
-from ssorl.store import hold, read_json, read_npz, write_json, write_npz
+from ssorl.store import locked, read_json, read_npz, write_json, write_npz
 
 Read = TypeVar("Read")
 
@@ -50,7 +50,7 @@ class Folder(Keep):
     def open(cls, path: Path, plan: Plan, config: dict, command: str, eps: Episodes) -> Iterator[Folder]:
         """Take the folder for this process: a new one, or one that the same configuration made."""
         _check_foreign(path)  # before anything is written there
-        with _lock(path):
+        with locked(path, "another --out"):
             record = _record(path)
             if record is None:
                 _check_space(path, plan, eps)
@@ -185,19 +185,6 @@ class Folder(Keep):
 
 
 # Whose a folder is -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """One process at a time."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = (path / ".lock").open("w")
-    except OSError as err:
-        raise SsorlError(f"{path}: cannot be written ({err.strerror}); choose another --out") from err
-    with lock:
-        hold(lock, f"{path}: another process is at work on it; wait for it or choose another --out")
-        yield
 
 
 def _check_foreign(path: Path) -> None:

@@ -154,15 +154,15 @@ def hold(lock: IO[str], busy: str) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, other: str = "another folder") -> Iterator[None]:
     """Make a folder and be the only process that writes there; what an earlier one left unfinished is cleared away."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
     except OSError as err:
-        raise SsorlError(f"{folder}: cannot be written ({err.strerror}); choose another folder") from err
+        raise SsorlError(f"{folder}: cannot be written ({err.strerror}); choose {other}") from err
     with lock:  # the system lets go of it when the process ends, however it ends
-        hold(lock, f"{folder}: another process is training here; wait for it or choose another")
+        hold(lock, f"{folder}: another process is at work on it; wait for it or choose {other}")
         for left in folder.glob(".tmp-*"):
             shutil.rmtree(left, ignore_errors=True)
         yield

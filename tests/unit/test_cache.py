@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ssorl import folder, store
 from ssorl.cache import cached
 from ssorl.errors import SsorlError
-from ssorl.store import atomic
+from ssorl.store import atomic, locked
 
 
 @pytest.fixture(autouse=True)
@@ -119,8 +118,8 @@ def test_a_file_system_without_locks_is_no_other_process(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with folder._lock(tmp_path / "run"), store.locked(tmp_path / "checkpoints"):
+    with locked(tmp_path / "run"):
         assert cached("a.txt", lambda path: path.write_text("made")).read_text() == "made"
     monkeypatch.setattr(fcntl, "flock", lambda file, how: (_ for _ in ()).throw(BlockingIOError()))
-    with pytest.raises(SsorlError, match="another process is at work on it"), folder._lock(tmp_path / "run"):
+    with pytest.raises(SsorlError, match="another process is at work on it"), locked(tmp_path / "run"):
         pass

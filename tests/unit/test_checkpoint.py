@@ -414,7 +414,7 @@ def test_a_folder_that_cannot_be(tmp_path, runs):
 
 
 def test_one_training_a_folder(tmp_path, runs):
-    with locked(tmp_path), pytest.raises(SsorlError, match="another process is training here"):
+    with locked(tmp_path), pytest.raises(SsorlError, match="another process is at work on it"):
         train(AGENT, runs[0], every=4, folder=tmp_path)
     (tmp_path / ".tmp-run-0.npz-abc").mkdir()  # as a killed process leaves it
     train(AGENT, runs[0], every=4, folder=tmp_path)

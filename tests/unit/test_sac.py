@@ -219,8 +219,8 @@ def test_fewer_steps_than_are_done_leave_all_as_it_is(tmp_path):
         ({"seeds": (1, 1)}, "the seeds are 1 1; give at least one, and each once"),
         ({"seeds": ()}, "the seeds are none; give at least one"),
         ({"seeds": (-1,)}, "the seed is -1; give a whole number"),
-        ({"env": "nonesuch"}, "nonesuch cannot be trained in .*doesn't exist"),
-        ({"env": "CartPole-v1"}, "CartPole-v1 cannot be trained in .*needs box observations"),
+        ({"env": "nonesuch"}, "no environment 'nonesuch' .*doesn't exist"),
+        ({"env": "CartPole-v1"}, "no environment 'CartPole-v1' .*needs box observations"),
     ],
 )
 def test_what_cannot_be_trained_is_told(tmp_path, wrong, said):

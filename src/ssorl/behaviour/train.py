@@ -22,6 +22,7 @@ from ssorl.behaviour import sac
 from ssorl.behaviour.checkpoint import load_checkpoint, save_checkpoint, stack_snaps
 from ssorl.behaviour.policy import Policy, from_weights
 from ssorl.errors import SsorlError
+from ssorl.evaluate import simulator
 from ssorl.report.progress import Progress
 from ssorl.seeds import check_seed
 from ssorl.store import locked, write_npz, write_text
@@ -67,7 +68,7 @@ class Loop:
 def train(config: TrainConfig, out: Path, resume: bool = True, max_seconds: float | None = None) -> bool:
     """Train into `out`; stop cleanly after `max_seconds` and go on at the next call. True when finished."""
     check(config)
-    env = _make(config.env, len(config.seeds) * config.n_envs, config.threads)
+    env = simulator(config.env, len(config.seeds) * config.n_envs, config.threads)
     with locked(out):
         return _train(config, env, out, resume, max_seconds)
 
@@ -81,20 +82,6 @@ def check(config: TrainConfig) -> None:
         raise SsorlError(f"the seeds are {told}; give at least one, and each once")
     for seed in config.seeds:
         check_seed(seed)
-
-
-def _make(name: str, n_envs: int, threads: int | None) -> envs.Env:
-    try:
-        return envs.make(name, n_envs, threads)
-    except Exception as err:
-        # Gymnasium's own errors, without importing it where it was not needed.
-        if not (isinstance(err, (ValueError, ImportError)) or type(err).__module__.startswith("gymnasium")):
-            raise
-        reason = " ".join(str(err).split()).rstrip(".")
-        raise SsorlError(
-            f"{name} cannot be trained in ({reason}); name hopper, walker2d, halfcheetah, a maze, pointmass or an "
-            "id of Gymnasium with vectors of numbers as actions"
-        ) from err
 
 
 def _train(config: TrainConfig, env: envs.Env, out: Path, resume: bool, max_seconds: float | None) -> bool:
