@@ -99,9 +99,12 @@ def evaluate(
             group.answer(act)
         _check_finite(players, episodes, obs, act, running, time)
         np.clip(act, sim.act_low, sim.act_high, out=act)
-        obs, rew, ended = _step(sim, act, running)
+        obs, rew, ended = sim.step(act, running) if isinstance(sim, envs.Locomotion) else sim.step(act)
         if watch:
             watch(sim)
+        if ended.any() and not isinstance(sim, envs.Locomotion):
+            # Gymnasium refuses to step an episode that has ended, so another takes its place.
+            sim.reset(np.random.default_rng(0), ended)
         total[running] += rew[running]
         length[running] += 1
         left = running[~ended[running]]
@@ -243,16 +246,6 @@ def _starts(sim: envs.Env, players: int, episodes: int, seed: int) -> tuple[np.n
     for number in range(players):
         obs = sim.reset(np.random.default_rng(seed), player == number)
     return obs, obs[:episodes].copy()
-
-
-def _step(sim: envs.Env, act: np.ndarray, running: np.ndarray) -> envs.Step:
-    """Move the lanes that run; what is said of the others means nothing."""
-    if isinstance(sim, envs.Locomotion):
-        return sim.step(act, running)
-    step = sim.step(act)
-    if step.terminated.any():  # Gymnasium refuses to step an episode that has ended, so another takes its place
-        sim.reset(np.random.default_rng(0), step.terminated)
-    return step
 
 
 def _check_finite(

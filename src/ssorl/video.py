@@ -47,9 +47,7 @@ class Film:
     def write(self, length: int) -> Path:
         """Draw the first `length` steps."""
         every = max(1, round(1 / (FPS * self.seconds)))
-        # A point mass that has left the arena is shown at rest already, where the next episode begins.
-        left = self.env == "pointmass" and not self.places[length][2:].any()
-        places, fps = np.stack(self.places[: length + (not left) : every]), 1 / (self.seconds * every)
+        places, fps = np.stack(self.places[: length + 1 : every]), 1 / (self.seconds * every)
         with atomic(self.path) as fresh, tempfile.TemporaryDirectory() as folder:
             states = Path(folder) / "states.npz"
             np.savez(states, allow_pickle=False, env=self.env, places=places, fps=fps)

@@ -16,8 +16,6 @@ from ssorl.agents import make
 from ssorl.checkpoint import save_policy
 from ssorl.cli import main
 from ssorl.data.stats import Standardiser
-from ssorl.envs.pointmass import PointMass
-from ssorl.video import Film
 
 
 def policy(path, seed, n_obs=4, n_act=2, env: str | None = "pointmass"):
@@ -124,8 +122,7 @@ def test_a_film(run, tmp_path, capsys):
         for number in range(film.n_frames):  # Pillow joins frames that are alike
             film.seek(number)
             shown += film.info["duration"]
-    length = told["policies"][0]["lengths"][0]
-    assert shown == 100 * (length + (length == PointMass.horizon))  # where it left the arena is not shown
+    assert shown == 100 * (told["policies"][0]["lengths"][0] + 1)
 
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is not None, reason="ffmpeg is here")
@@ -173,23 +170,3 @@ def test_export(run, tmp_path, capsys):
     assert "exists already; choose another name or pass --force" in fails(capsys, "export", run, "--out", out)
     main(["export", str(run), "--out", str(out), "--format", "jax", "--force"])
     assert "format jax" in capsys.readouterr().out
-
-
-def test_a_film_ends_where_the_episode_did(tmp_path):
-    """Pushed to the right until it has left the arena; where the next episode begins is no part of it."""
-    sim, film, rng = PointMass(1), Film(tmp_path / "film.gif", "pointmass"), np.random.default_rng(0)
-    sim.reset(rng)
-    film(sim)
-    length, ended = 0, False
-    while not ended:
-        step = sim.step(np.array([[1.0, 0.0]]))
-        length, ended = length + 1, bool(step.terminated[0])
-        if ended:
-            sim.reset(rng)  # as `evaluate` does before it shows the simulator
-        film(sim)
-    film.write(length)
-    with Image.open(film.path) as gif:
-        gif.seek(gif.n_frames - 1)
-        frame = np.asarray(gif.convert("RGB")).astype(int)
-    blue = np.flatnonzero(((frame[..., 2] > 90) & (frame[..., 0] < 60)).any(0))
-    assert blue.max() > 260  # of 280, the arena's right edge

@@ -112,6 +112,15 @@ def test_the_range_and_scale_of_a_player():
     assert (evaluate([strong], "pointmass", 4).lengths >= evaluate([largest], "pointmass", 4).lengths).all()
 
 
+def test_who_watches_sees_where_an_episode_ended():
+    """Not where the next one begins, which takes its place so that the simulator can go on."""
+    places = []
+    scores = evaluate([AWAY], "pointmass", 1, watch=lambda sim: places.append(sim.state[0].copy()))
+    length = scores.lengths[0, 0]
+    assert length < 100 and len(places) == length + 1
+    assert np.abs(places[length][:2]).max() > 2 and (np.abs(places[:length])[:, :2] <= 2).all()
+
+
 def test_no_action_leaves_its_range_by_rounding():
     """Half the range and its middle are rounded: of these ranges a third were left by an action of 1 or -1."""
     low, high = np.sort(np.random.default_rng(0).uniform(-10, 10, (2, 64)).astype(np.float32), axis=0)
