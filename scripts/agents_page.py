@@ -6,6 +6,7 @@ python scripts/agents_page.py
 
 import json
 import re
+import tomllib
 from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
@@ -18,11 +19,7 @@ from ssorl.agents.dt import TARGETS as ASKED
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "agents.md"
-PUBLISHED = {  # CORL's scores on D4RL's v2 medium-expert sets, last checkpoint
-    "hopper": {"bc": 52.3, "td3bc": 101.2, "cql": 99.3, "iql": 107.4, "dt": 110.4},
-    "walker2d": {"bc": 99.0, "td3bc": 110.0, "cql": 109.6, "iql": 111.7, "dt": 107.1},
-    "halfcheetah": {"bc": 56.0, "td3bc": 90.8, "cql": 95.6, "iql": 94.7, "dt": 91.6},
-}
+PUBLISHED = tomllib.loads((ROOT / "results" / "published.toml").read_text())
 TARGETS = {  # updates a second the project set itself
     "td3bc:5120:1": 5900, "td3bc:5120:30": 20_000, "td3bc:256:45": 100_000, "cql:5120:1": 500, "cql:5120:5": 700,
     "dt:256:1": 300,
@@ -61,7 +58,7 @@ def grouped(cells: list[dict]) -> dict[tuple, list[dict]]:
 
 def oracles() -> dict[tuple, list[dict]]:
     """The stored oracles on the sets as they ship."""
-    return grouped([c for c in lines("oracle.jsonl") if "medium" not in c])
+    return grouped([c for c in lines("oracle.jsonl") if c["level"] == "medium-expert" and "medium" not in c])
 
 
 def by_look(cells: list[dict], kind: str, looks: int = 10) -> np.ndarray:
@@ -76,7 +73,7 @@ def studied() -> dict[tuple, list[dict]]:
     out = []
     for told in lines("cells.jsonl"):
         cell, env = told["cell"], told["cell"]["dataset"].removeprefix("sim/").removesuffix("-medium-expert:full")
-        if cell["variant"] == "oracle" and not cell["settings"] and env in PUBLISHED:
+        if cell["variant"] == "oracle" and not cell["settings"] and f"{env}-medium-expert" in PUBLISHED:
             updates = AGENTS[cell["agent"]]().updates
             more = {"agent": cell["agent"], "env": env, "at": updates, "settings": {"half": True, "updates": updates}}
             out += [{**more, "kind": kind, "score": score} for kind, score in told["result"]["scores"].items()]
@@ -100,7 +97,9 @@ def oracle_table() -> str:
         at = max(c["at"] for c in cells)
         made = f"{at:,}" + (f" of {updates:,}" if at < updates else "")
         scores = map(spread, (last, average))
-        rows.append([env, agent, change, how, made, str(len(last)), *scores, str(PUBLISHED[env][agent])])
+        rows.append(
+            [env, agent, change, how, made, str(len(last)), *scores, str(PUBLISHED[f"{env}-medium-expert"][agent])]
+        )
     titles = [
         "medium-expert of",
         "agent",

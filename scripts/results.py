@@ -9,9 +9,10 @@ import shlex
 import shutil
 import sys
 import tempfile
+import tomllib
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from ssorl.study.paper import STUDIES
 ROOT = Path(__file__).parents[1]
 PACKED = ROOT / "results" / "cells.jsonl"
 README, PAGE, FIGURES = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "figures"
+ORACLES = ROOT / "results" / "oracle.jsonl"  # of benchmarks/oracle.py
+PUBLISHED = tomllib.loads((ROOT / "results" / "published.toml").read_text())
 SCALES = ("paper", "lite")  # a smoke run is no result
 TITLES = {"paper": "the paper's training", "lite": "lite"}
 
@@ -94,7 +97,7 @@ def draw() -> None:
             for scale in SCALES:
                 sections += section(study, scale, store, shown, POLICIES.get(study.name))
         front(store)
-        body = [HEAD, made_with(some), in_short(store), gap(store), scales(store), *sections]
+        body = [HEAD, made_with(some), in_short(store), gap(store), scales(store), lengths(store), *sections]
         body += ["## Not run yet", NOT_RUN, left(store)]
     PAGE.write_text("\n\n".join(filter(None, body)) + "\n")
     titles = [text for text in sections if text.startswith("## ")]
@@ -138,89 +141,16 @@ def labels_and_returns(found: list[Found]) -> str:
 
 IDMS = ("paper", "robust")
 
-# Of each claim that is not as the paper has it, why.
-SAID: dict[tuple[str, int], str] = {
-    ("paper", 1): """On hopper SS is far above the baseline until the expert's trajectories are among the labelled
-ones. On walker2d at q = 30 and 50 its mean is below: two trainings of five end with policies that fall soon (5 to
-14 points), one more is below at q = 50, and the others are above it. Five such seeds prove neither the claim nor
-its contrary by the last weights; by averaged ones q = 50 is 32 points below, with an interval that does not reach
-zero. From q = 70 up the labelled tenth is within 20 points of the oracle, and little is left to gain. With robust
-labels all twenty trainings of q = 10 to 70 are above the baseline of their seed, by either weights.""",
-    ("paper", 2): """Below zero on hopper, whose oracle ends now in the one gait and now in the other and is below what
-a tenth of its data gives.""",
-    ("lite", 1): """Where it fails: DT and CQL on walker2d at q = 70 and 100, and DT on hopper at q = 10 by a few
-points. Up there the labelled tenth alone is within 6 points of DT's oracle, so proxies can add little but error (CQL's
-oracle, one seed of which has lost its gait at the end, is no bound); and DT on hopper at q = 10 would have to leave the
-medium gait, the only one that its true actions show. So far "at every q" is not what our data shows with the paper's
-labels, though no failure is sure enough to refute it. With robust ones, the paper's training and averaged weights
-TD3+BC is below the baseline nowhere on walker2d, and on hopper at q = 100 alone, where the intervals overlap.""",
-    ("lite", 2): """On hopper SS-DT reaches the oracle. TD3+BC's check holds there because its oracle fails: at 52
-it is below the labelled tenth of q = 100. On walker2d, where the labels' squared error is nearly three times hopper's,
-SS-DT ends below; CQL's interval is as wide as its oracle is unsteady. With the paper's training the one cell of DT and
-of CQL that was run on walker2d earns 114 and 101.""",
-    ("lite", 5): """DT-Joint is where the labelled data alone is, half a point above in the mean over q, above it at
-q = 70 and 90 and below elsewhere. The unlabelled data does more by SS than by DT-Joint for all agents at q = 30 to 70
-(DT by averaged weights not at 50), and for CQL and TD3+BC at q = 10, where SS-DT falls below both; at q = 90 and 100
-DT-Joint is above SS-CQL and SS-TD3BC, as the labelled data alone is, and at 90 above SS-DT. Where DT-Joint drew from
-all steps alike, so that 6 to 10 % of a batch had actions, it ended at 55 at q = 30 and 64 at q = 90 (this file's
-history before 2a14aa3): how it draws, which the paper leaves open, matters as much as anything here.""",
-    ("lite", 6): """So far as it was run, as the paper says and more so: for DT at q ≤ 50 one round is above each of the
-four by 50 to 57 points (the least of them 49.8 [24.5, 60.7]), with errors 7 to 10 % lower; above, m = 2, N = 3, run at
-every q, is 45.0 [22.7, 64.5] below. The checks of returns are of DT and CQL together, and wait for CQL. Why the
-return falls so much further than the error rises, which the paper leaves open:
-[the start of an episode](idm.md#why-self-training-hurts).""",
-    ("lite", 8): """On walker2d as the paper says for DT; CQL's three seeds leave high and med apart by less than they
-swing.""",
-    ("lite", 9): """For DT the thirds are in the paper's order by last weights, a few points apart; by averaged ones
-there is no order (high − low 0.4 [−8.4, 5.1]), and CQL's med is below its low by either. The labelled third does much
-more.""",
-    ("lite", 10): """From 10 to 25 % nothing changes that three seeds would show. From 10 to 50 %, where the labelled
-third is low, five times as much of it is a larger share of what DT imitates, and the last weights end lower; where it
-is high, little changes. By averaged weights the two differences are −1.9 [−5.4, 1.8] and −3.1 [−9.6, 2.4].""",
-    ("lite", 11): """For DT the paper's finding is wider on our data than it says and weaker where it says it. Over all
-nine pairs of thirds more unlabelled trajectories do harm: −8.2 [−13.0, −3.9] at 25 % and −12.9 [−18.8, −7.3] at 50 %
-(by averaged weights −9.3 [−13.8, −5.0] and −5.6 [−11.5, −0.5]). Where the labelled third is high and the other worse,
-25 % is 8.2 [4.5, 10.9] below by last weights and level by averaged ones, and 50 % is surely below by neither. The more
-proxies there are, the smaller the share of true actions in what DT imitates.""",
-}
+WORDS = tomllib.loads((ROOT / "results" / "words.toml").read_text())
+COMPUTED = {"idm-robust": labels_and_returns}  # a study's note that is counted anew from what was found
 
-# What a reader must know of a result that its numbers do not say.
-NOTES: dict[tuple[str, str], str | Callable[[list[Found]], str]] = {
-    ("main-medium-expert", "paper"): """On hopper the other nine tenths are worth as much without their actions as with
-them: where the labelled tenth alone hops like the medium policy (q = 10 to 70) SS is level with the oracle. That oracle
-swings between two gaits, those of the medium and the expert half of its data, and is no upper bound: a tenth of the
-same trajectories, drawn from all (q = 100), does better alone, and why it does we do not know. On walker2d, whose
-oracle is steady, the paper's labels are worth much where the labelled trajectories fall (q = 10), some points at q =
-70 and 90, and nothing at q = 100, where the labelled tenth alone is level with the oracle; at q = 30 and 50 some
-trainings end far below the baseline, with policies that fall soon after the start. With robust labels, below, on the
-same splits, none does.""",
-    ("main-medium-expert", "lite"): """Read hopper's panels of CQL and TD3+BC with care. A policy there walks like the
-expert (107) or like the medium one (40) from a given start, and the last weights change between the two from one look
-to the next: of the TD3+BC oracle's 90 episodes 69 are of the second kind and 11 of the first. Such an oracle bounds
-nothing; at the paper's settings it earns 76, above. CQL's oracle on walker2d swings too: one seed of
-three had lost its gait at the end. DT's oracles end alike in all seeds and where the published ones are, so it shows
-most: with the paper's labels the unlabelled data does not help it where the labelled trajectories are good, and on
-walker2d costs 18 points even at q = 100 ([less](#do-the-scales-agree) in the one cell with the paper's training). A
-tenth of our trajectories, drawn from all, suffices there to reach the oracle, so
-that nothing is to be gained, and the proxies do harm: most of all in the first steps of an episode
-([labels at the limits](agents.md#labels-at-the-limits)).""",
-    ("self-training", "lite"): """At q ≤ 50, 24 of 36 policies that learn from self-trained labels end at 4 to 7 points,
-as a walker does that falls soon after its start, though the labels' mean error is but 3 to 16 % higher. It is not
-higher by as much everywhere: the surest steps, which are learnt from first, are those of a steady gait, and where an
-episode starts the error grows most ([why](idm.md#why-self-training-hurts)). m = 2, N = 3 was run at every q: over all
-six one round has 74.2 [62.9, 78.3] and it 21.2 [12.3, 33.5].""",
-    ("idm-architecture", "lite"): """By last weights no window is sure to be better than another; by averaged ones,
-which swing less, k = 1 is below k = 0 by 7.5 [1.8, 18.4], against the paper, and nothing else is sure. The models'
-squared errors, mean of three seeds at q = 10, 30, 50 and 100: 0.092, 0.072, 0.072 and 0.0204 with k = 0; 0.098, 0.070,
-0.073 and 0.0198 with k = 1; 0.102, 0.073, 0.071 and 0.0199 with k = 2; 0.099, 0.070, 0.069 and 0.0195 with k = 1 and
-symmetric. At q = 10, where the other trajectories are least like the labelled ones, a past misleads.""",
-    ("idm-robust", "paper"): labels_and_returns,
-    ("idm-robust", "lite"): labels_and_returns,
-    ("claims", "lite"): """A claim holds when all its checks do. Three seeds leave wide intervals, so most checks are
-open; those that fail do so on walker2d, but for one of DT on hopper, with the labels of the paper's own model. Our
-data is simulated anew with other behaviour policies than D4RL's, and a tenth of it often does what all of it does,
-which leaves little to gain; whether D4RL's files leave more we could not try.""",
-}
+
+def words(*keys: str) -> str:
+    """What the numbers do not say by themselves; nothing where there is nothing to say."""
+    told: Any = WORDS
+    for key in keys:
+        told = told.get(key, {})
+    return told.strip() if told else ""
 
 
 def in_short(store: Path) -> str:
@@ -264,16 +194,16 @@ def gap(store: Path) -> str:
         return ""
     head = ["trained", "splits", "MSE of the labels", "SS", "difference", "oracle", "of the gap", "more in"]
     return "\n".join(
-        ["## Do better labels close the gap?", "", GAP, "", f"| {' | '.join(head)} |", "|---" * 8 + "|", *rows]
+        [
+            "## Do better labels close the gap?",
+            "",
+            words("page", "gap"),
+            "",
+            f"| {' | '.join(head)} |",
+            "|---" * 8 + "|",
+            *rows,
+        ]
     )
-
-
-GAP = """Each row is of the same splits, agents and seeds, labelled by the paper's model and then by `robust`: mean over
-qualities and seeds, scores of averaged weights, 95 % interval of the difference. *Of the gap*: how much of the way from
-SS with the paper's labels to the oracle robust labels go, where there is a way of more than 5 points. *More in*: the
-share of splits in which robust labels earn more. On walker2d better labels go a good part of the way, most of it by
-saving trainings that the paper's labels lose. On hopper there is no way to go: with the paper's labels SS is level with
-an oracle that swings between two gaits."""
 
 
 def closed(found: list[Found], scale: str) -> list[str]:
@@ -333,18 +263,54 @@ def scales(store: Path) -> str:
         return ""
     head = ["agent", "dataset", "variant", "q", "seeds", "last weights", "averaged weights"]
     table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows]
-    return "\n".join(["## Do the scales agree?", "", AGREE, "", *table])
+    return "\n".join(["## Do the scales agree?", "", words("page", "agree"), "", *table])
 
 
-AGREE = """What was run both at scale lite and with the paper's training, lite → paper: mean over the qualities that
-both have, and over seeds. TD3+BC's levels at lite are lower, its oracles' by about 20 points and more. On hopper both
-say the same: SS at or above its oracle, and far above the labelled tenth. On walker2d SS with the paper's labels is
-some points above that tenth at lite and some below it with the paper's training, and the oracle is far above both. Of
-CQL and DT one cell each has the paper's training: walker2d, SS, q = 100, seed 0. CQL ends at 101, or 112 by averaged
-weights; at lite the three seeds of SS have a mean of 54 and 89, of the labelled tenth 100 and 108, of the oracle 74
-and 109. DT ends at 114, or 103 by averaged weights; at lite SS has 92 and 98, the labelled tenth 110 and 109, the
-oracle 109 and 113. So the levels of SS at lite are in part those of a short training. Whether SS still falls below
-the labelled tenth was not run with the paper's training."""
+def lengths(store: Path) -> str:
+    """How far the oracles came, half way and at the end, beside what others report on D4RL's files."""
+    rows = []
+    for study in (one for one in STUDIES.values() if not one.parts and one.figure == "by-quality"):
+        for scale in SCALES:
+            found = [one for one in gather(study, scale, store) if one.result and one.at["variant"] == "oracle"]
+            for agent, dataset in dict.fromkeys((one.at["agent"], one.at["dataset"]) for one in found):
+                mine = {one.hash: one.result for one in select(found, {"agent": agent, "dataset": dataset})}
+                at = next(iter(mine.values()))["curve"]["at"]
+                half = np.mean([one["curve"]["score"][np.searchsorted(at, at[-1] / 2)] for one in mine.values()])
+                ends = [np.mean([one["scores"][policy] for one in mine.values()]) for policy in ("last", "average")]
+                scores = [f"{score:.0f}".replace("-", "−") for score in (half, *ends)]
+                known = PUBLISHED.get(dataset, {}).get(agent)
+                told = [
+                    agent.upper(),
+                    dataset,
+                    TITLES[scale],
+                    str(len(mine)),
+                    *scores,
+                    f"{known:.0f}" if known else "–",
+                ]
+                rows.append(f"| {' | '.join(told)} |")
+    head = ["agent", "all actions known", "training", "seeds", "half way", "last weights", "averaged", "published"]
+    table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *dict.fromkeys(rows)]
+    told = [
+        "## Were the trainings long enough?",
+        words("page", "lengths"),
+        "\n".join(table),
+        words("page", "longer"),
+        longer(),
+    ]
+    return "\n\n".join(told) if rows else ""
+
+
+def longer() -> str:
+    """Oracles at the batch that TD3+BC was published with, as they went on."""
+    lines = map(json.loads, ORACLES.read_text().splitlines())
+    looks: dict[tuple[str, str], dict[int, float]] = {}
+    for told in lines:
+        if told["device"] == "cpu" and told["agent"] == "td3bc" and told["settings"]["batch"] == 256:
+            looks.setdefault((f"{told['env']}-{told['level']}", told["kind"]), {})[told["at"]] = told["score"]
+    at = sorted({at for one in looks.values() for at in one})
+    rows = [[f"{dataset}, {kind} weights", *(f"{one[n]:.0f}" for n in at)] for (dataset, kind), one in looks.items()]
+    head = ["updates, thousands", *(f"{n / 1000:g}" for n in at)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def says(verdicts: list[Verdict]) -> str:
@@ -372,8 +338,7 @@ def section(study, scale: str, store: Path, shown: set[str], policy: str | None 
     where = f"; in the paper: {study.paper}" if study.paper else "; beyond the paper"
     trained = "" if study.figure in ("density", "table") else f" ({TITLES[scale]})"
     told = [f"## {study.title}{trained}\n\n`{study.name}`, scale {scale}{where}."]
-    if (note := NOTES.get((study.name, scale), "")) and not callable(note):
-        told.append(note.replace("\n", " "))
+    told += filter(None, [words("studies", scale, study.name)])
     return told + [part(study, scale, store, only, policy) for only in some]
 
 
@@ -385,12 +350,11 @@ def part(study, scale: str, store: Path, only: dict[str, list], policy: str | No
     names = [str(value) for axis in ("agent", "dataset") for value in only.get(axis, ())]
     name = f"{', '.join(names)}: " if names else ""
     lines = [f"{name}{sum(o.result is not None for o in some):,} of {len(some):,} points. {answered}".strip()]
-    note = NOTES.get((study.name, scale), "")
-    lines += [note(some)] if callable(note) else []
+    lines += [COMPUTED[study.name](some)] if study.name in COMPUTED else []
     curves = len(only.get("quality", ())) != 1  # a point is none
     for picture in sorted(html.parent.glob(f"{html.stem}*.png")) if curves else ():
         if any(
-            picture.name.startswith(f"{other.stem}-") for other in html.parent.glob("*.html") if longer(other, html)
+            picture.name.startswith(f"{other.stem}-") for other in html.parent.glob("*.html") if extends(other, html)
         ):
             continue
         shutil.copy(picture, FIGURES / picture.name)
@@ -528,12 +492,12 @@ def explained(tables: str, scale: str) -> str:
     out = []
     for table in tables.split("\n#### "):
         number = table.removeprefix("#### ").partition(". ")[0]
-        said = SAID.get((scale, int(number))) if number.isdigit() else None
-        out.append(f"{table.strip()}\n\n{said.replace(chr(10), ' ')}\n" if said else table)
+        said = words("claims", scale, number) if number.isdigit() else ""
+        out.append(f"{table.strip()}\n\n{said}\n" if said else table)
     return "\n#### ".join(out)
 
 
-def longer(other: Path, html: Path) -> bool:
+def extends(other: Path, html: Path) -> bool:
     return other.stem.startswith(html.stem) and len(other.stem) > len(html.stem)
 
 

@@ -160,8 +160,11 @@ def load_policy(path: Path | str, variant: str | None = None, seed: int | None =
     if seed is not None and not Path(path).is_dir():
         raise _one_policy(path, "seed", seed)
     if seed is not None:
-        files = [file for file in files if _variant_and_seed(file)[1] == seed]
-        if not files:
-            raise SsorlError(f"{path}: holds no {variant or 'ss'} policy of seed {seed}")
+        there = {_variant_and_seed(file)[1]: file for file in files}
+        if seed not in there:
+            raise SsorlError(
+                f"{path}: holds no {variant or 'ss'} policy of seed {seed}; it has {', '.join(map(str, there))}"
+            )
+        files = [there[seed]]
     file = load_policy_file(files[0])
     return Policy(Player(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env)

@@ -99,7 +99,7 @@ def test_import_stays_quick():
         (["evaluate", "RUN", "--env", "nothing"], "no environment 'nothing'"),
         (["evaluate", "RUN", "--env", "hopper"], "observations of 4 numbers and hopper has 11"),
         (["evaluate", "RUN", "--video", "a.avi"], "a.avi: end a video's name in .gif or .mp4"),
-        (["export", "RUN", "--out", "OUT", "--seed", "3"], "holds no ss policy of seed 3"),
+        (["export", "RUN", "--out", "OUT", "--seed", "3"], "holds no ss policy of seed 3; it has 2"),
         (["export", "RUN", "--out", "RUN"], "exists already; name a file"),
         (["export", "FILE", "--out", "OUT", "--variant", "oracle"], "is one policy, so the variant oracle means"),
         (["export", "FILE", "--out", "OUT", "--seed", "3"], "is one policy, so the seed 3 means nothing"),

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from study_samples import result
+from study_samples import fill, result
 
 from ssorl.study import cells, stats
 from ssorl.study.found import Found
@@ -153,10 +153,27 @@ def test_checks_that_wait_for_cells_are_left_out(results):
 
 
 def test_a_claim_has_its_paragraph_under_its_table(results, monkeypatch):
-    monkeypatch.setattr(results, "SAID", {("lite", 2): "Two\nlines."})
+    monkeypatch.setattr(results, "WORDS", {"claims": {"lite": {"2": "Two lines.\n"}}})
     tables = "#### The ledger\n\n| 2 |\n\n#### 1. one\n\n| a |\n\n#### 2. two\n\n| b |"
     assert results.explained(tables, "paper") == tables
     assert results.explained(tables, "lite") == tables + "\n\nTwo lines.\n"
+
+
+def test_oracles_are_told_half_way_and_at_the_end(results, tmp_path, monkeypatch):
+    study = STUDIES["main-medium"]
+    monkeypatch.setattr(results, "STUDIES", {study.name: study})
+    assert results.lengths(tmp_path) == ""  # nothing to tell yet
+    fill(tmp_path, study, noise=0.0, of=lambda at: 40.0, keep=lambda point: point.at["variant"] == "oracle")
+    page = results.lengths(tmp_path)
+    assert "| TD3BC | walker2d-medium | lite | 3 | 20 | 40 | 41 | 83 |" in page  # of D4RL's file others report 82.7
+    told = {"device": "cpu", "agent": "td3bc", "settings": {"batch": 256}, "env": "ant", "level": "medium"}
+    monkeypatch.setattr(results, "ORACLES", tmp_path / "oracle.jsonl")
+    lines = [json.dumps({**told, "kind": "last", "at": at, "score": at / 1000}) for at in (50_000, 100_000)]
+    results.ORACLES.write_text("\n".join(lines))
+    assert (
+        "| updates, thousands | 50 | 100 |\n| --- | --- | --- |\n| ant-medium, last weights | 50 | 100 |"
+        in results.longer()
+    )
 
 
 def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):

@@ -637,6 +637,13 @@ def test_data_without_a_place_to_play(dataset, tmp_path, pointmass):
     assert "names no environment" in run([lost], tmp_path / "s").failed[lost]
 
 
+def test_a_place_that_is_not_there_is_told_before_anything_is_trained(dataset, tmp_path):
+    cells = [resolve({"dataset": dataset, **BASE, "env": env}, SCALES["smoke"]) for env in ("pointmass", "nowhere")]
+    with pytest.raises(SsorlError, match="no environment 'nowhere'"):
+        run(cells, tmp_path / "s")
+    assert not list((tmp_path / "s").glob("cells/*/result.json"))
+
+
 def test_how_good_labels_are_does_not_depend_on_where_policies_play(tmp_path, pointmass):
     """Returns are told as the study of the labels alone tells them, which knows no place to play."""
     save(pointmass[:40].with_meta(env=None), tmp_path / "lost.npz")

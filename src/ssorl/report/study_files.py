@@ -44,8 +44,8 @@ def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> li
         charts = [chart for chart in figure.charts if _drawn(chart)]
         if not charts:
             continue
-        n = min(ACROSS, len(charts))
-        rows = -(-len(charts) // n)
+        rows = -(-len(charts) // ACROSS)
+        n = -(-len(charts) // rows)  # as even as can be: four are two and two
         alike = len({tuple(chart.legend) for chart in charts}) == 1
         tall = SIZE[1] * rows + 0.6 + 0.14 * len(charts[0].legend) * (len(charts) == 1)  # a name a line under one panel
         sheet, axes = plt.subplots(rows, n, figsize=(SIZE[0] * n, tall), layout="constrained", squeeze=False)

@@ -108,6 +108,7 @@ def run(
     goes on. Cells that another process has in hand are waited for. `tell` hears of progress, `say` of what went wrong.
     `stop` is to end batches that other threads wait for, when it makes no sense to go on: Ctrl-C, a full disk.
     """
+    from ssorl.evaluate import horizon
     from ssorl.study.execute import check_data, run_batch
 
     store = Path(store)
@@ -120,6 +121,9 @@ def run(
     for name in {cell.dataset for cell in job.cells} - {cell.dataset for batch in waiting for cell in batch}:
         if Path(name).exists():  # nothing is left to do with it: has it changed since?
             check_data(store, name)
+    if executor is None:  # a wrong name is told now, not after the hours that batches before it take
+        for env in sorted({cell.env for batch in waiting for cell in batch if cell.env}):
+            horizon(env)
     while waiting:
         if workers == 1:
             for batch in waiting:
