@@ -41,28 +41,39 @@ def packed() -> list[dict]:
 
 
 def pack(stores: list[Path]) -> None:
-    """Append cells that are not there yet, without the metrics of their training."""
+    """Append cells that are not there yet, without the metrics of their training.
+
+    What a cell of returns says of its labels is not packed a second time: `unpack` finds it there.
+    """
     known = {Cell.from_json(told["cell"]).hash for told in packed()}
+    told_already = {cell.labels.hash for cell in _labelled(packed())}
     drawn = {cell.hash for study in STUDIES.values() if study.figure == "density" for cell in study.cells("paper")}
-    added = 0
+    fresh = []
+    for folder in sorted(path for store in stores for path in (store / "cells").iterdir()):
+        if folder.name in known or not (folder / "result.json").exists():
+            continue
+        about, result = (cells.read_json(folder / name) for name in ("cell.json", "result.json"))
+        cell = Cell.from_json(about.pop("cell"))
+        if cell.hash != folder.name:
+            sys.exit(f"{folder}: made by a version whose cells are called otherwise; pack it with that version")
+        result = {k: v for k, v in result.items() if k not in ("cell", "schema")}
+        if cell.hash not in drawn:
+            result["data"] = None  # the return of every trajectory, where only their mean is told
+        if result.get("curve"):
+            result["curve"] = {k: v for k, v in result["curve"].items() if k in ("at", "score")}
+        fresh.append({"cell": cell.as_json(), "result": rounded(result), "about": about})
+        known.add(cell.hash)
+    told_already |= {cell.labels.hash for cell in _labelled(fresh)}
+    fresh = [told for told in fresh if Cell.from_json(told["cell"]).hash not in told_already]
     with PACKED.open("a") as file:
-        for folder in sorted(path for store in stores for path in (store / "cells").iterdir()):
-            if folder.name in known or not (folder / "result.json").exists():
-                continue
-            about, result = (cells.read_json(folder / name) for name in ("cell.json", "result.json"))
-            cell = Cell.from_json(about.pop("cell"))
-            if cell.hash != folder.name:
-                sys.exit(f"{folder}: made by a version whose cells are called otherwise; pack it with that version")
-            result = {k: v for k, v in result.items() if k not in ("cell", "schema")}
-            if cell.hash not in drawn:
-                result["data"] = None  # the return of every trajectory, where only their mean is told
-            if result.get("curve"):
-                result["curve"] = {k: v for k, v in result["curve"].items() if k in ("at", "score")}
-            told = {"cell": cell.as_json(), "result": rounded(result), "about": about}
-            file.write(json.dumps(told, separators=(",", ":")) + "\n")
-            known.add(cell.hash)
-            added += 1
-    print(f"{added} cells added, {len(known)} in all")
+        file.writelines(json.dumps(told, separators=(",", ":")) + "\n" for told in fresh)
+    print(f"{len(fresh)} cells added, {len(packed())} in all")
+
+
+def _labelled(some: list[dict]) -> dict[Cell, dict]:
+    """Those that learnt from proxies and tell how good they were."""
+    by = {Cell.from_json(told["cell"]): told for told in some}
+    return {cell: told for cell, told in by.items() if cell.labels and told["result"].get("idm")}
 
 
 def rounded(value):
@@ -79,7 +90,8 @@ def unpack(store: Path) -> list[dict]:
     some = {Cell.from_json(told["cell"]): told for told in packed()}
     for cell, told in some.items():
         cells.write(store, cell, told["result"], told["about"])
-        if cell.labels and cell.labels not in some and told["result"].get("idm"):
+    for cell, told in _labelled(list(some.values())).items():
+        if cell.labels not in some:
             known = {name: told["result"][name] for name in ("labelled_return", "idm", "timings")}
             cells.write(store, cell.labels, {**BLANK, **known}, told["about"])
     return list(some.values())

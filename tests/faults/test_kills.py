@@ -11,7 +11,7 @@ from commands import STUDY, TINY, Server, run_bits, server, study_bits
 
 from ssorl.data import save
 
-KILLS = 11  # of each command
+KILLS = 8  # of each command
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,21 @@ def test_cells_are_packed_once_and_drawn(results, tmp_path):
     assert "| `example-density` |" not in page  # nothing of it is left to run
 
 
+def test_what_a_cell_says_of_its_labels_is_packed_once(results, tmp_path):
+    """Whether the cell that asks for the labels alone comes with it or later, and it is there again when unpacked."""
+    ss = next(point for point in STUDIES["maze2d"].points("paper") if point.at["variant"] == "ss")
+    told = {k: v for k, v in result(ss).items() if k != "schema"}
+    alone = {**told, "score": None, "returns": [], "curve": {}}
+    for store, some in (("one", {ss.cell: told, ss.cell.labels: alone}), ("two", {ss.cell.labels: alone})):
+        for cell, what in some.items():
+            cells.write(tmp_path / store, cell, what, ABOUT)
+        results.pack([tmp_path / store])
+        assert [one["cell"]["kind"] for one in results.packed()] == ["return"]
+    results.unpack(tmp_path / "store")
+    found, why = cells.read(cells.folder(tmp_path / "store", ss.cell.labels))
+    assert found and found["idm"]["mse"] == pytest.approx(told["idm"]["mse"], rel=1e-5), why
+
+
 def test_what_is_not_whole_is_not_drawn(results, tmp_path):
     study = STUDIES["dt-joint"]
     assert results.whole(study, "lite", tmp_path) is None

@@ -153,17 +153,7 @@ class Study:
         self, scale: str | Scale, seeds: int | None = None, only: Mapping[str, Iterable[Any]] | None = None
     ) -> list[Point]:
         """The whole grid at a scale, or the part whose coordinates have one of the values asked for."""
-        scale = find_scale(scale)
-        found = [Point(c, {"study": part.name, **at}) for part in self.parts for c, at in part.points(scale, seeds)]
-        for grid in self.grids:
-            for asked, labels in grid:
-                asked = _merge(asked, self.scales.get(scale.name, {}))
-                own = asked.get("seeds")
-                values.check("seeds", own)
-                n = (own if asked.get("kind") == "data" else seeds) or own or seeds or scale.seeds
-                for seed in [asked["seed"]] if "seed" in asked else range(n):
-                    found.append(_point({**asked, "seed": seed}, labels, scale))
-        _check_apart(self.name, found)
+        found = self._whole(find_scale(scale), seeds)
         known = {name for point in found for name in point.at}
         for name, wanted in (only or {}).items():
             if name not in known:
@@ -174,6 +164,28 @@ class Study:
             raise SsorlError(f"{self.name}: has no points; an axis of it has no values")
         if not found:
             raise SsorlError(f"nothing of {self.name} is left after --only; `ssorl study show` tells what there is")
+        return list(found)
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, int | None], tuple[Scale, list[Point]]]:
+        return {}
+
+    def _whole(self, scale: Scale, seeds: int | None) -> list[Point]:
+        """The whole grid: thousands of points, which a report asks for again and again, made once."""
+        made = self._made.get((scale.name, seeds))
+        if made and made[0] is scale:
+            return made[1]
+        found = [Point(c, {"study": part.name, **at}) for part in self.parts for c, at in part._whole(scale, seeds)]
+        for grid in self.grids:
+            for asked, labels in grid:
+                asked = _merge(asked, self.scales.get(scale.name, {}))
+                own = asked.get("seeds")
+                values.check("seeds", own)
+                n = (own if asked.get("kind") == "data" else seeds) or own or seeds or scale.seeds
+                for seed in [asked["seed"]] if "seed" in asked else range(n):
+                    found.append(_point({**asked, "seed": seed}, labels, scale))
+        _check_apart(self.name, found)
+        self._made[scale.name, seeds] = scale, found
         return found
 
     @property
