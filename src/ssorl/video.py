@@ -103,7 +103,7 @@ def _mujoco(env: str, places: np.ndarray) -> Iterator[np.ndarray]:
         model, camera = model_of(LAYOUTS[env]), mujoco.MjvCamera()
         goal, size = LAYOUTS[env].goal, LAYOUTS[env].walls.shape
         camera.lookat[:] = (size[0] / 2 - 0.7, size[1] / 2 - 0.7, 0)
-        camera.distance, camera.elevation, camera.azimuth = 1.3 * max(size), -90, 0
+        camera.distance, camera.elevation, camera.azimuth = 1.3 * max(size), -90, 180  # as its map is written
     data = mujoco.MjData(model)
     with mujoco.Renderer(model, HEIGHT, WIDTH) as renderer:
         for place in places:

@@ -16,6 +16,8 @@ from ssorl.agents import make
 from ssorl.checkpoint import save_policy
 from ssorl.cli import main
 from ssorl.data.stats import Standardiser
+from ssorl.errors import SsorlError
+from ssorl.video import Film
 
 
 def policy(path, seed, n_obs=4, n_act=2, env: str | None = "pointmass"):
@@ -151,6 +153,23 @@ def test_a_film_by_mujoco_or_why_not(tmp_path, capsys, monkeypatch):
     message = fails(capsys, *call)
     assert "MuJoCo cannot draw here (disabled: " in message and "leave the video out" in message
     assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
+
+
+def test_a_maze_is_filmed_as_its_map_is_written(tmp_path):
+    """The ball in the first row and column is above and left of the goal, which is in the last row."""
+    film = Film(tmp_path / "maze.gif", "maze2d-large-dense")
+    film.seconds, film.places = 1.0, [np.array([1.0, 1.0])] * 2
+    try:
+        film.write(1)
+    except SsorlError as err:
+        pytest.skip(str(err))
+    with Image.open(film.path) as frames:
+        frame = np.asarray(frames.convert("RGB")).astype(int)
+    red, green, blue = np.moveaxis(frame, -1, 0)
+    ball, goal = (
+        np.argwhere(here).mean(0) for here in ((green > red + 40) & (green > blue + 40), red > green + blue + 40)
+    )
+    assert (ball + 50 < goal).all()
 
 
 def test_no_film_of_other_environments(tmp_path, capsys):
