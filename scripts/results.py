@@ -109,7 +109,16 @@ def draw() -> None:
             for scale in SCALES:
                 sections += section(study, scale, store, shown, POLICIES.get(study.name))
         front(store)
-        body = [HEAD, made_with(some), in_short(store), gap(store), scales(store), lengths(store), *sections]
+        body = [
+            HEAD,
+            made_with(some),
+            in_short(store),
+            worth(store),
+            gap(store),
+            scales(store),
+            lengths(store),
+            *sections,
+        ]
         body += ["## Not run yet", NOT_RUN, left(store)]
     PAGE.write_text("\n\n".join(filter(None, body)) + "\n")
     titles = [text for text in sections if text.startswith("## ")]
@@ -278,10 +287,41 @@ def scales(store: Path) -> str:
     return "\n".join(["## Do the scales agree?", "", words("page", "agree"), "", *table])
 
 
+def worth(store: Path) -> str:
+    """What the unlabelled data adds over all qualities, wherever all of them were run."""
+    rows, above, below = [], 0, 0
+    for scale in SCALES:
+        for study in mains():
+            whole = gather(study, scale, store)
+            for agent, dataset in dict.fromkeys((one.at["agent"], one.at["dataset"]) for one in whole):
+                found = select(whole, {"agent": agent, "dataset": dataset})
+                if not all(one.result for one in found):
+                    continue
+                base, ss, bound = (parts.tasks(found, {"variant": name}) for name in ("baseline", "ss", "oracle"))
+                told = [parts.estimate(stats.mean, one) for one in (base, ss, bound)]
+                told.insert(2, parts.estimate(stats.difference(stats.mean), ss, base))
+                above += told[2] is not None and told[2].low > 0
+                below += told[2] is not None and told[2].high < 0
+                row = [agent.upper(), dataset, TITLES[scale], *(interval(one).replace("-", "−") for one in told)]
+                rows.append(f"| {' | '.join(row)} |")
+    head = ["agent", "dataset", "training", "labelled tenth alone", "SS", "SS − alone", "all actions known"]
+    table = "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows])
+    sure = f"Of {len(rows)} differences {above} are surely above zero, and {below} surely below."
+    return "\n\n".join(["## What is the unlabelled data worth?", words("page", "worth"), table, sure]) if rows else ""
+
+
+MAINS = ("main-medium-expert", "main-medium", "main-medium-replay", "main-halfcheetah", "wide-subsample", "maze2d")
+
+
+def mains() -> list:
+    """The studies that set baseline, SS and oracle with a tenth labelled against q."""
+    return [STUDIES[name] for name in MAINS if name in STUDIES]
+
+
 def lengths(store: Path) -> str:
     """How far the oracles came, half way and at the end, beside what others report on D4RL's files."""
     rows = []
-    for study in (one for one in STUDIES.values() if not one.parts and one.figure == "by-quality"):
+    for study in mains():
         for scale in SCALES:
             found = [one for one in gather(study, scale, store) if one.result and one.at["variant"] == "oracle"]
             for agent, dataset in dict.fromkeys((one.at["agent"], one.at["dataset"]) for one in found):

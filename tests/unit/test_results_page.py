@@ -191,6 +191,17 @@ def test_oracles_are_told_half_way_and_at_the_end(results, tmp_path, monkeypatch
     )
 
 
+def test_what_the_unlabelled_data_is_worth_is_told_where_every_quality_was_run(results, tmp_path, monkeypatch):
+    study = STUDIES["main-medium"]
+    monkeypatch.setattr(results, "STUDIES", {study.name: study})
+    earned = {"baseline": 30.0, "ss": 20.0, "oracle": 60.0}
+    fill(tmp_path, study, noise=0.0, of=lambda at: earned[at["variant"]], keep=lambda point: point.at["agent"] == "dt")
+    fill(tmp_path, study, noise=0.0, of=lambda at: 0.0, keep=lambda point: point.at.get("quality") == 10)
+    page = results.worth(tmp_path)
+    assert "| DT | hopper-medium | lite | 30 [30, 30] | 20 [20, 20] | −10 [−10, −10] | 60 [60, 60] |" in page
+    assert "CQL" not in page and "Of 2 differences 0 are surely above zero, and 2 surely below." in page
+
+
 def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "STUDIES", {"idm-robust": STUDIES["idm-robust"]})
     monkeypatch.setattr(results, "README", tmp_path / "README.md")
