@@ -57,6 +57,27 @@ def test_evaluate_a_run_folder(run, capsys):
     assert "oracle-2" in text and "ss-10" in text and f"{told['policies'][0]['return']['mean']:,.1f}" in text
 
 
+@pytest.mark.parametrize(
+    ("config", "known"),
+    [
+        ({"config": {"data": {"env": "pointmass", "random_return": 10.0, "expert_return": 60.0}}}, True),
+        ({"config": {"data": {"env": "elsewhere", "random_return": 10.0, "expert_return": 60.0}}}, False),
+        ({"config": {"data": {"env": "pointmass", "random_return": None, "expert_return": 60.0}}}, False),
+        ({"config": {"data": {"env": "pointmass"}}}, False),
+        ([], False),
+    ],
+)
+def test_scores_are_told_as_the_run_tells_them(tmp_path, capsys, config, known):
+    """By the references of its data, where the environment has none."""
+    policy(tmp_path / "policies" / "ss-0.npz", 0)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    main(["evaluate", str(tmp_path), "--episodes", "2", "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["policies"]
+    assert (row["normalised"] is not None) == known
+    if known:
+        assert row["normalised"]["mean"] == pytest.approx(2 * (row["return"]["mean"] - 10))
+
+
 def test_evaluate_one_file_elsewhere(tmp_path, capsys):
     policy(tmp_path / "p.npz", 0, 11, 3, env=None)
     assert "does not say where it is at home; name an environment with --env" in fails(

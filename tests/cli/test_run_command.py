@@ -225,6 +225,7 @@ MISTAKES = {
     "nothing played": (["lost.npz", "--episodes", "5"], "--episodes means nothing where there is no environment"),
     "a seed too large": (["full.npz", "--seeds", "0", "4294967296"], "below 2**32"),
     "qualities alike": (["full.npz", "--quality", "50", "50.0000001"], "one value twice, in six digits"),
+    "a setting twice": (["full.npz", "--updates", "6", "--set", "updates=8"], "updates is 6 as well; give it once"),
     "half a setting": (["full.npz", "--set", "alpha"], "write NAME=VALUE"),
     "environment": (["full.npz", "--env", "Nowhere-v3"], "Nowhere-v3"),
     "other robot": (["full.npz", "--env", "hopper"], "states of 11"),
@@ -264,4 +265,5 @@ def test_settings_are_read_as_they_are_meant(folder):
     from ssorl.cli.run import _value
 
     found = [_value(x) for x in ("3", "0.5", "1e-4", "256,256", "8,", "true", "none", "nll")]
+    assert [_value(x) for x in ("(64, 32)", "[8]", "False", "None")] == [(64, 32), (8,), False, None]  # as in Python
     assert found == [3, 0.5, 1e-4, (256, 256), (8,), True, None, "nll"]

@@ -47,6 +47,8 @@ class Evaluate:
         with Progress({"playing": (total, "steps")}) as progress:
             players, told = [p.player for p in policies], partial(progress, "playing")
             scores = evaluate(players, env, self.episodes, self.seed, progress=told, watch=film)
+        if scores.normalised is None:
+            scores = scores._replace(normalised=_as_the_run(files[0], env, scores.returns))
         found = _told(files, scores, self.seed)
         if self.json:
             print_json(found | {"video": None if self.video is None else str(self.video)})
@@ -56,6 +58,21 @@ class Evaluate:
             film.write(int(scores.lengths[0, 0]))
             if not self.json:
                 print(f"filmed: {self.video}")
+
+
+def _as_the_run(file: Path, env: str, returns: Any) -> Any:
+    """Normalised by what the data of the policy's run brings, if it is of a run and plays where that did; or none."""
+    from ssorl.result import Scale
+    from ssorl.settings import number
+    from ssorl.store import read_json
+
+    try:
+        data = read_json(file.parent.parent / "config.json")["config"]["data"]
+        at_home, random, expert = data["env"] == env, data["random_return"], data["expert_return"]
+    except (OSError, SsorlError, LookupError, TypeError):
+        return None
+    known = at_home and number(random) and number(expert) and random != expert
+    return Scale(random, expert, True)(returns) if known else None
 
 
 def _told(files: list[Path], scores: Any, seed: int) -> dict:

@@ -128,6 +128,8 @@ class Run:
             name, equals, value = text.partition("=")
             if not equals:
                 raise SsorlError(f"--set {text}: write NAME=VALUE, such as batch=512")
+            if name in found and found[name] != _value(value):
+                raise SsorlError(f"--set {text}: {name} is {found[name]} as well; give it once")
             found[name] = _value(value)
         return found
 
@@ -139,10 +141,11 @@ class Run:
 
 
 def _value(text: str) -> Any:
-    if "," in text:
-        return tuple(_value(part) for part in text.split(",") if part)
-    if text in ("true", "false", "none"):
-        return {"true": True, "false": False, "none": None}[text]
+    text = text.strip()
+    if "," in text or text[:1] + text[-1:] in ("()", "[]"):
+        return tuple(_value(part) for part in text.strip("()[]").split(",") if part)
+    if text.lower() in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[text.lower()]
     for kind in (int, float):
         try:
             return kind(text)
