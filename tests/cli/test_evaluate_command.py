@@ -69,13 +69,14 @@ def test_evaluate_a_run_folder(run, capsys):
 )
 def test_scores_are_told_as_the_run_tells_them(tmp_path, capsys, config, known):
     """By the references of its data, where the environment has none."""
-    policy(tmp_path / "policies" / "ss-0.npz", 0)
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    main(["evaluate", str(tmp_path), "--episodes", "2", "--json"])
-    (row,) = json.loads(capsys.readouterr().out)["policies"]
-    assert (row["normalised"] is not None) == known
-    if known:
-        assert row["normalised"]["mean"] == pytest.approx(2 * (row["return"]["mean"] - 10))
+    for home in (tmp_path, tmp_path / "q10"):
+        policy(home / "policies" / "ss-0.npz", 0)
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        main(["evaluate", str(home), "--episodes", "2", "--json"])
+        (row,) = json.loads(capsys.readouterr().out)["policies"]
+        assert (row["normalised"] is not None) == known
+        if known:
+            assert row["normalised"]["mean"] == pytest.approx(2 * (row["return"]["mean"] - 10))
 
 
 def test_evaluate_one_file_elsewhere(tmp_path, capsys):
