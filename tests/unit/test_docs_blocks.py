@@ -17,6 +17,7 @@ import ssorl
 from ssorl.agents import AGENTS
 from ssorl.data import save
 from ssorl.idm import IDMS
+from ssorl.study.paper import STUDIES
 
 ELSEWHERE = {  # pages whose blocks other tests run, and look closer at what comes out
     "docs/example.md": "unit/test_readme_and_docs.py",
@@ -36,6 +37,8 @@ def small():
             for preset in ("quick", "paper"):
                 if "hidden" in getattr(kind, "__dataclass_fields__", {}):
                     patch.setitem(kind.PRESETS, preset, SMALL)
+        for study in STUDIES.values():
+            patch.setitem(study.__dict__, "_made", {})  # grids are made once, and these from other presets
         yield
 
 
