@@ -109,16 +109,8 @@ def draw() -> None:
             for scale in SCALES:
                 sections += section(study, scale, store, shown, POLICIES.get(study.name))
         front(store)
-        body = [
-            HEAD,
-            made_with(some),
-            in_short(store),
-            worth(store),
-            gap(store),
-            scales(store),
-            lengths(store),
-            *sections,
-        ]
+        first = [tell(store) for tell in (in_short, worth, gap, scales, lengths)]
+        body = [HEAD, made_with(some), *first, *sections]
         body += ["## Not run yet", NOT_RUN, left(store)]
     PAGE.write_text("\n\n".join(filter(None, body)) + "\n")
     titles = [text for text in sections if text.startswith("## ")]
@@ -174,6 +166,10 @@ def words(*keys: str) -> str:
     return told.strip() if told else ""
 
 
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
 def in_short(store: Path) -> str:
     """What the better labels are worth and how the claims stand, in a few lines."""
     study, sides = STUDIES.get("idm-robust"), {"labelled tenth alone": {"variant": "baseline"}}
@@ -188,9 +184,8 @@ def in_short(store: Path) -> str:
             mine = [one for one in found if one.at["dataset"] in where]
             scores = [interval(parts.estimate(stats.mean, parts.tasks(mine, at))) for at in sides.values()]
             told = f"{' and '.join(where)}, {about}" if where == names else f"… {where[0]} alone"
-            rows.append(f"| {' | '.join([told, *scores])} |")
-    head = [f"| TD3+BC, averaged weights | {' | '.join(sides)} |", "|---|---|---|---|---|"]
-    lines = ["## In short", "", *(head + rows if rows else []), ""]
+            rows.append([told, *scores])
+    lines = ["## In short", "", table(["TD3+BC, averaged weights", *sides], rows) if rows else "", ""]
     for scale in SCALES:
         last, average = (ledger(store, scale, policy=policy) for policy in (None, "average"))
         outcomes = Counter(verdict.outcome for verdict in last)
@@ -214,20 +209,10 @@ def gap(store: Path) -> str:
     if not rows:
         return ""
     head = ["trained", "splits", "MSE of the labels", "SS", "difference", "oracle", "of the gap", "more in"]
-    return "\n".join(
-        [
-            "## Do better labels close the gap?",
-            "",
-            words("page", "gap"),
-            "",
-            f"| {' | '.join(head)} |",
-            "|---" * 8 + "|",
-            *rows,
-        ]
-    )
+    return "\n\n".join(["## Do better labels close the gap?", words("page", "gap"), table(head, rows)])
 
 
-def closed(found: list[Found], scale: str) -> list[str]:
+def closed(found: list[Found], scale: str) -> list[list[str]]:
     """One row, of the splits that have both models; none if there are none."""
     ss = (select(found, {"variant": "ss", "idm": idm}) for idm in IDMS)
     both = [{(one.at["quality"], one.at["seed"]): one for one in some} for some in ss]
@@ -253,7 +238,7 @@ def closed(found: list[Found], scale: str) -> list[str]:
         f"{100 * (high - low) / way:.0f} %" if way > 5 else "–",
         f"{sum(ours.score > theirs.score for theirs, ours in pairs)} of {len(pairs)}",
     ]
-    return [f"| {' | '.join(row).replace(' -', ' −').replace('[-', '[−')} |"]
+    return [row[:1] + [text.replace("-", "−") for text in row[1:]]]
 
 
 def scales(store: Path) -> str:
@@ -277,14 +262,11 @@ def scales(store: Path) -> str:
             )
             for policy in ("last", "average")
         )
-        rows.append(
-            f"| {agent.upper()} | {dataset} | {variant} | {qualities} | {' → '.join(seeds)} | {' | '.join(scores)} |"
-        )
+        rows.append([agent.upper(), dataset, variant, qualities, " → ".join(seeds), *scores])
     if not rows:
         return ""
     head = ["agent", "dataset", "variant", "q", "seeds", "last weights", "averaged weights"]
-    table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows]
-    return "\n".join(["## Do the scales agree?", "", words("page", "agree"), "", *table])
+    return "\n\n".join(["## Do the scales agree?", words("page", "agree"), table(head, rows)])
 
 
 def worth(store: Path) -> str:
@@ -302,12 +284,12 @@ def worth(store: Path) -> str:
                 told.insert(2, parts.estimate(stats.difference(stats.mean), ss, base))
                 above += told[2] is not None and told[2].low > 0
                 below += told[2] is not None and told[2].high < 0
-                row = [agent.upper(), dataset, TITLES[scale], *(interval(one).replace("-", "−") for one in told)]
-                rows.append(f"| {' | '.join(row)} |")
+                scores = (interval(one).replace("-", "−") for one in told)
+                rows.append([agent.upper(), dataset, TITLES[scale], *scores])
     head = ["agent", "dataset", "training", "labelled tenth alone", "SS", "SS − alone", "all actions known"]
-    table = "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows])
     sure = f"Of {len(rows)} differences {above} are surely above zero, and {below} surely below."
-    return "\n\n".join(["## What is the unlabelled data worth?", words("page", "worth"), table, sure]) if rows else ""
+    told = ["## What is the unlabelled data worth?", words("page", "worth"), table(head, rows), sure]
+    return "\n\n".join(told) if rows else ""
 
 
 MAINS = ("main-medium-expert", "main-medium", "main-medium-replay", "main-halfcheetah", "wide-subsample", "maze2d")
@@ -331,25 +313,12 @@ def lengths(store: Path) -> str:
                 ends = [np.mean([one["scores"][policy] for one in mine.values()]) for policy in ("last", "average")]
                 scores = [f"{score:.0f}".replace("-", "−") for score in (half, *ends)]
                 known = PUBLISHED.get(dataset, {}).get(agent)
-                told = [
-                    agent.upper(),
-                    dataset,
-                    TITLES[scale],
-                    str(len(mine)),
-                    *scores,
-                    f"{known:.0f}" if known else "–",
-                ]
-                rows.append(f"| {' | '.join(told)} |")
+                rows.append(
+                    [agent.upper(), dataset, TITLES[scale], str(len(mine)), *scores, f"{known:.0f}" if known else "–"]
+                )
     head = ["agent", "all actions known", "training", "seeds", "half way", "last weights", "averaged", "published"]
-    table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *dict.fromkeys(rows)]
-    told = [
-        "## Were the trainings long enough?",
-        words("page", "lengths"),
-        "\n".join(table),
-        words("page", "longer"),
-        longer(),
-    ]
-    return "\n\n".join(told) if rows else ""
+    told = ["## Were the trainings long enough?", words("page", "lengths"), table(head, rows), words("page", "longer")]
+    return "\n\n".join([*told, longer()]) if rows else ""
 
 
 def longer() -> str:
@@ -362,7 +331,7 @@ def longer() -> str:
     at = sorted({at for one in looks.values() for at in one})
     rows = [[f"{dataset}, {kind} weights", *(f"{one[n]:.0f}" for n in at)] for (dataset, kind), one in looks.items()]
     head = ["updates, thousands", *(f"{n / 1000:g}" for n in at)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+    return table(head, rows)
 
 
 def says(verdicts: list[Verdict]) -> str:
@@ -554,13 +523,13 @@ def extends(other: Path, html: Path) -> bool:
 
 
 def left(store: Path) -> str:
-    lines = ["| study | cells left at lite | GPU hours | cells left at paper | GPU hours |", "|---|---|---|---|---|"]
+    head, rows = ["study", "cells left at lite", "GPU hours", "cells left at paper", "GPU hours"], []
     for study in STUDIES.values():
         told = [cost(study, scale, store, study.cells(scale)) for scale in reversed(SCALES)]
         if not study.parts and any(one.done < one.cells for one in told):
-            rest = (f"{one.cells - one.done:,} of {one.cells:,} | {one.seconds['gpu'] / 3600:.1f}" for one in told)
-            lines.append(f"| `{study.name}` | {' | '.join(rest)} |")
-    return "\n".join(lines)
+            rest = ((f"{one.cells - one.done:,} of {one.cells:,}", f"{one.seconds['gpu'] / 3600:.1f}") for one in told)
+            rows.append([f"`{study.name}`", *(text for pair in rest for text in pair)])
+    return table(head, rows)
 
 
 if __name__ == "__main__":

@@ -130,12 +130,11 @@ def test_what_better_labels_are_worth_is_told_of_splits_that_have_both(results):
     assert results.closed(some, "lite") == []
     some += [one("ss", seed, 40.0 + seed, idm="paper") for seed in range(3)]
     some += [one("ss", seed, (80.0, 30.0)[seed], idm="robust") for seed in range(2)]
-    (row,) = results.closed(some, "lite")
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    (cells,) = results.closed(some, "lite")
     assert cells[:4] == ["DT, d, lite", "2", "0.1000 → 0.0500", "40.5 → 55.0"]  # the third split has one model alone
     assert cells[4].startswith("14.5 [") and cells[5:] == ["100.0", "24 %", "1 of 2"]
     (row,) = results.closed([one("oracle", 0, 45.0), *some[1:]], "lite")
-    assert "| 45.0 | – | 1 of 2 |" in row
+    assert row[5:] == ["45.0", "–", "1 of 2"]
 
 
 def test_places_of_both_scales_are_told_side_by_side(results, tmp_path, monkeypatch):
