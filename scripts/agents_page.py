@@ -6,20 +6,19 @@ python scripts/agents_page.py
 
 import json
 import re
-import tomllib
 from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
+from results import PUBLISHED, table
 from ssorl.agents import AGENTS
 from ssorl.agents.dt import SCALE
 from ssorl.agents.dt import TARGETS as ASKED
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "agents.md"
-PUBLISHED = tomllib.loads((ROOT / "results" / "published.toml").read_text())
 TARGETS = {  # updates a second the project set itself
     "td3bc:5120:1": 5900, "td3bc:5120:30": 20_000, "td3bc:256:45": 100_000, "cql:5120:1": 500, "cql:5120:5": 700,
     "dt:256:1": 300,
@@ -29,10 +28,6 @@ NAMED = {"min_q_weight": "min-Q weight", "target": "asked for", "actor_lr": "act
 
 def lines(name: str) -> list[dict]:
     return [json.loads(line) for line in (ROOT / "results" / name).read_text().splitlines()]
-
-
-def table(titles: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
 
 
 def changed(cell: dict) -> str:

@@ -45,8 +45,8 @@ def pack(stores: list[Path]) -> None:
 
     What a cell of returns says of its labels is not packed a second time: `unpack` finds it there.
     """
-    known = {Cell.from_json(told["cell"]).hash for told in packed()}
-    told_already = {cell.labels.hash for cell in _labelled(packed())}
+    there = packed()
+    known = {Cell.from_json(told["cell"]).hash for told in there}
     drawn = {cell.hash for study in STUDIES.values() if study.figure == "density" for cell in study.cells("paper")}
     fresh = []
     for folder in sorted(path for store in stores for path in (store / "cells").iterdir()):
@@ -63,11 +63,11 @@ def pack(stores: list[Path]) -> None:
             result["curve"] = {k: v for k, v in result["curve"].items() if k in ("at", "score")}
         fresh.append({"cell": cell.as_json(), "result": rounded(result), "about": about})
         known.add(cell.hash)
-    told_already |= {cell.labels.hash for cell in _labelled(fresh)}
-    fresh = [told for told in fresh if Cell.from_json(told["cell"]).hash not in told_already]
+    told_already = {cell.labels for cell in _labelled(there + fresh)}
+    fresh = [told for told in fresh if Cell.from_json(told["cell"]) not in told_already]
     with PACKED.open("a") as file:
         file.writelines(json.dumps(told, separators=(",", ":")) + "\n" for told in fresh)
-    print(f"{len(fresh)} cells added, {len(packed())} in all")
+    print(f"{len(fresh)} cells added, {len(there) + len(fresh)} in all")
 
 
 def _labelled(some: list[dict]) -> dict[Cell, dict]:

@@ -60,10 +60,9 @@ def test_evaluate_a_run_folder(run, capsys):
 @pytest.mark.parametrize(
     ("config", "known"),
     [
-        ({"config": {"data": {"env": "pointmass", "random_return": 10.0, "expert_return": 60.0}}}, True),
-        ({"config": {"data": {"env": "elsewhere", "random_return": 10.0, "expert_return": 60.0}}}, False),
-        ({"config": {"data": {"env": "pointmass", "random_return": None, "expert_return": 60.0}}}, False),
-        ({"config": {"data": {"env": "pointmass"}}}, False),
+        ({"config": {"data": {"random_return": 10.0, "expert_return": 60.0}}}, True),
+        ({"config": {"data": {"random_return": None, "expert_return": 60.0}}}, False),
+        ({"config": {"data": {}}}, False),
         ([], False),
     ],
 )

@@ -47,8 +47,8 @@ class Evaluate:
         with Progress({"playing": (total, "steps")}) as progress:
             players, told = [p.player for p in policies], partial(progress, "playing")
             scores = evaluate(players, env, self.episodes, self.seed, progress=told, watch=film)
-        if scores.normalised is None:
-            scores = scores._replace(normalised=_as_the_run(files[0], env, scores.returns))
+        if scores.normalised is None and env == policies[0].env:
+            scores = scores._replace(normalised=_as_the_run(files[0], scores.returns))
         found = _told(files, scores, self.seed)
         if self.json:
             print_json(found | {"video": None if self.video is None else str(self.video)})
@@ -60,8 +60,8 @@ class Evaluate:
                 print(f"filmed: {self.video}")
 
 
-def _as_the_run(file: Path, env: str, returns: Any) -> Any:
-    """Normalised by what the data of the policy's run brings, if it is of a run and plays where that did; or none."""
+def _as_the_run(file: Path, returns: Any) -> Any:
+    """Normalised by the references that the data of the policy's run brings; or none."""
     from ssorl.result import Scale
     from ssorl.settings import number
     from ssorl.store import read_json
@@ -70,11 +70,10 @@ def _as_the_run(file: Path, env: str, returns: Any) -> Any:
     record = next((home / "config.json" for home in homes if (home / "config.json").exists()), None)
     try:
         data = read_json(record)["config"]["data"] if record else {}
-        at_home, random, expert = data["env"] == env, data["random_return"], data["expert_return"]
+        random, expert = data["random_return"], data["expert_return"]
     except (OSError, SsorlError, LookupError, TypeError):
         return None
-    known = at_home and number(random) and number(expert) and random != expert
-    return Scale(random, expert, True)(returns) if known else None
+    return Scale(random, expert, True)(returns) if number(random) and number(expert) and random != expert else None
 
 
 def _told(files: list[Path], scores: Any, seed: int) -> dict:

@@ -128,9 +128,10 @@ class Run:
             name, equals, value = text.partition("=")
             if not equals:
                 raise SsorlError(f"--set {text}: write NAME=VALUE, such as batch=512")
-            if name in found and found[name] != _value(value):
+            read = _value(value)
+            if name in found and found[name] != read:
                 raise SsorlError(f"--set {text}: {name} is {found[name]} as well; give it once")
-            found[name] = _value(value)
+            found[name] = read
         return found
 
     def _warn_of_the_hours(self) -> None:

@@ -27,7 +27,8 @@ from ssorl.store import write_text
 from ssorl.study.cells import holding
 from ssorl.study.claims import Verdict, judge
 from ssorl.study.found import Found, gather, values
-from ssorl.study.grid import Study, find_scale
+from ssorl.study.grid import Study
+from ssorl.study.scales import find_scale
 
 OPEN = 8  # rows up to which a table shows at once
 

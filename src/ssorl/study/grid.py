@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from ssorl.errors import SsorlError, nearest
 from ssorl.settings import check_settings, plain
 from ssorl.study import values
-from ssorl.study.scales import SCALES, Scale
+from ssorl.study.scales import Scale, find_scale
 
 Pairs = tuple[tuple[str, Any], ...]  # a dict that can be hashed, sorted by name
 Axis = Sequence[Any] | Mapping[Any, Mapping[str, Any]]  # values of the setting it names; or labels, each with settings
@@ -148,6 +148,7 @@ class Study:
     panels: tuple[str, ...] = ("dataset", "agent")  # coordinates that have a panel for each value
     scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings that differ at a scale
     parts: tuple[Study, ...] = ()  # studies whose results it needs; their points have `study` among the coordinates
+    _made: dict[tuple, tuple[Scale, list[Point]]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def points(
         self, scale: str | Scale, seeds: int | None = None, only: Mapping[str, Iterable[Any]] | None = None
@@ -165,10 +166,6 @@ class Study:
         if not found:
             raise SsorlError(f"nothing of {self.name} is left after --only; `ssorl study show` tells what there is")
         return list(found)
-
-    @cached_property
-    def _made(self) -> dict[tuple[str, int | None], tuple[Scale, list[Point]]]:
-        return {}
 
     def _whole(self, scale: Scale, seeds: int | None) -> list[Point]:
         """The whole grid: thousands of points, which a report asks for again and again, made once."""
@@ -199,15 +196,6 @@ class Study:
     def cells(self, scale: str | Scale, seeds: int | None = None) -> list[Cell]:
         """Each cell once."""
         return list(dict.fromkeys(point.cell for point in self.points(scale, seeds)))
-
-
-def find_scale(name: str | Scale) -> Scale:
-    """The scale of that name."""
-    if isinstance(name, Scale):
-        return name
-    if name not in SCALES:
-        raise SsorlError(f"--scale {name}: is none; {nearest(name, SCALES)}")
-    return SCALES[name]
 
 
 def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:

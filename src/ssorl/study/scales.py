@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ssorl.errors import SsorlError, nearest
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -63,3 +65,12 @@ SCALES: dict[str, Scale] = {
     ),
     "paper": Scale("paper", "the published settings: five seeds, 200,000 updates", "full", 5, 30, 20),
 }
+
+
+def find_scale(name: str | Scale) -> Scale:
+    """The scale of that name."""
+    if isinstance(name, Scale):
+        return name
+    if name not in SCALES:
+        raise SsorlError(f"--scale {name}: is none; {nearest(name, SCALES)}")
+    return SCALES[name]
