@@ -279,12 +279,13 @@ def worth(store: Path) -> str:
                 found = select(whole, {"agent": agent, "dataset": dataset})
                 if not all(one.result for one in found):
                     continue
-                base, ss, bound = (parts.tasks(found, {"variant": name}) for name in ("baseline", "ss", "oracle"))
-                told = [parts.estimate(stats.mean, one) for one in (base, ss, bound)]
-                told.insert(2, parts.estimate(stats.difference(stats.mean), ss, base))
-                above += told[2] is not None and told[2].low > 0
-                below += told[2] is not None and told[2].high < 0
-                scores = (interval(one).replace("-", "−") for one in told)
+                ss, base = parts.paired(found, {"variant": "ss"}, {"variant": "baseline"})
+                more = parts.estimate(stats.difference(stats.mean), ss, base)
+                ends = (base, ss, parts.tasks(found, {"variant": "oracle"}))
+                told = [parts.estimate(stats.mean, one) for one in ends]
+                above += more is not None and more.low > 0
+                below += more is not None and more.high < 0
+                scores = (interval(one).replace("-", "−") for one in (*told[:2], more, told[2]))
                 rows.append([agent.upper(), dataset, TITLES[scale], *scores])
     head = ["agent", "dataset", "training", "labelled tenth alone", "SS", "SS − alone", "all actions known"]
     sure = f"Of {len(rows)} differences {above} are surely above zero, and {below} surely below."
