@@ -425,7 +425,7 @@ def front(store: Path) -> None:
     README.write_text("\n".join([begin + MARK, *told, "<!-- end -->"]) + rest.partition("<!-- end -->")[2])
 
 
-TRAINING = {"lite": "a quarter of the paper's updates at a fifth of its batch", "paper": "the paper's training"}
+TRAINING = {"lite": "the paper's updates at a twentieth of its batch", "paper": "the paper's training"}
 MARK = "<!-- generated: results -->"
 
 
