@@ -5,9 +5,10 @@
     python benchmarks/oracle_d3rlpy.py judge hopper FOLDER --seed 0             # appends to results/oracle-d3rlpy.jsonl
     python benchmarks/oracle_d3rlpy.py ours hopper FOLDER --seed 0              # our own training, judged alike
 
-Both sides have batch 256. TD3+BC has two hidden layers of 256 and the settings of its paper; CQL (--agent cql) our
-`quick` preset, for a CPU: two of 128, three actions of each kind, weight 5, no Lagrange multiplier. `judge` may run
-while `train` does: it judges the weights that are there and not in the store yet.
+`--level medium` is of hopper-medium and so on. Both sides have batch 256. TD3+BC has two hidden layers of 256 and the
+settings of its paper; CQL (--agent cql) our `quick` preset, for a CPU: two of 128, three actions of each kind, weight
+5, no Lagrange multiplier. `judge` may run while `train` does: it judges the weights that are there and not in the
+store yet.
 """
 
 import argparse
@@ -19,13 +20,14 @@ import numpy as np
 
 STORE = Path(__file__).parents[1] / "results" / "oracle-d3rlpy.jsonl"
 LAYERS = 3
+LEVEL = "medium-expert"  # of lines that do not say
 
 
-def data(env: str, folder: Path) -> None:
+def data(name: str, folder: Path) -> None:
     from ssorl.data import load
     from ssorl.data.stats import standardiser
 
-    eps = load(f"sim/{env}-medium-expert:full")
+    eps = load(f"sim/{name}:full")
     last = np.zeros(eps.n_steps, bool)
     last[eps.start[1:] - 1] = True
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ def train(folder: Path, name: str, seed: int, updates: int, every: int, threads:
         print(at, f"{at / (time.perf_counter() - began):.0f} updates/s", [a.shape for a in arrays], flush=True)
 
 
-def ours(env: str, folder: Path, name: str, seed: int, updates: int, every: int) -> None:
+def ours(dataset: str, folder: Path, name: str, seed: int, updates: int, every: int) -> None:
     import jax
 
     from ssorl.agents import make
@@ -99,24 +101,24 @@ def ours(env: str, folder: Path, name: str, seed: int, updates: int, every: int)
         np.savez(folder / f"ours-{seed}-{seen.at}.npz", *arrays)
         print(seen.at, flush=True)
 
-    train(agent, Run(load(f"sim/{env}-medium-expert:full"), seed), every=every, callback=look)
+    train(agent, Run(load(f"sim/{dataset}:full"), seed), every=every, callback=look)
 
 
-def judge(env: str, folder: Path, name: str, seed: int, episodes: int, by: str) -> None:
+def judge(env: str, level: str, folder: Path, name: str, seed: int, episodes: int, by: str) -> None:
     from ssorl import about
     from ssorl.agents import make
     from ssorl.data import load
     from ssorl.data.stats import standardiser
     from ssorl.evaluate import Player, evaluate
 
-    eps = load(f"sim/{env}-medium-expert:full")
+    eps = load(f"sim/{env}-{level}:full")
     scaler, agent = standardiser(eps), make("td3bc", batch=256)
     lines = [json.loads(line) for line in STORE.read_text().splitlines()] if STORE.exists() else []
-    done = {(c["by"], c.get("agent", "td3bc"), c["env"], c["seed"], c["at"]) for c in lines}
+    done = {(c["by"], c.get("agent", "td3bc"), c["env"], c.get("level", LEVEL), c["seed"], c["at"]) for c in lines}
     begin = f"{seed}-" if by == "d3rlpy" else f"ours-{seed}-"
     for path in sorted(folder.glob(f"{begin}*[0-9].npz"), key=lambda p: int(p.stem.split("-")[-1])):
         at = int(path.stem.split("-")[-1])
-        if (by, name, env, seed, at) in done:
+        if (by, name, env, level, seed, at) in done:
             continue
         with np.load(path) as file:
             arrays = [file[name] for name in file.files]
@@ -124,17 +126,19 @@ def judge(env: str, folder: Path, name: str, seed: int, episodes: int, by: str) 
         player = Player(agent, layers, scaler, eps.meta.low, eps.meta.high)
         scores = evaluate([player], env, episodes).normalised
         assert scores is not None
-        told = {"by": by, "agent": name, "env": env, "seed": seed, "at": at, "score": round(float(scores.mean()), 2)}
+        told = {"by": by, "agent": name, "env": env, "level": level, "seed": seed, "at": at}
+        told["score"] = round(float(scores.mean()), 2)
         told |= {"episodes": scores[0].round(1).tolist(), "d3rlpy": "2.8.1", "batch": 256, **about.everything()}
         with STORE.open("a") as store:
             store.write(json.dumps(told) + "\n")
-        print(by, env, seed, at, told["score"], flush=True)
+        print(by, env, level, seed, at, told["score"], flush=True)
 
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=("data", "train", "ours", "judge"))
     p.add_argument("words", nargs="+", help="[ENV] FOLDER")
+    p.add_argument("--level", default=LEVEL)
     p.add_argument("--agent", choices=("td3bc", "cql"), default="td3bc")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--updates", type=int, default=100_000)
@@ -142,16 +146,16 @@ def main() -> None:
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--episodes", type=int, default=30)
     args = p.parse_args()
-    folder = Path(args.words[-1])
+    folder, dataset = Path(args.words[-1]), f"{args.words[0]}-{args.level}"
     if args.what == "data":
-        data(args.words[0], folder)
+        data(dataset, folder)
     elif args.what == "train":
         train(folder, args.agent, args.seed, args.updates, args.every, args.threads)
     elif args.what == "ours":
-        ours(args.words[0], folder, args.agent, args.seed, args.updates, args.every)
+        ours(dataset, folder, args.agent, args.seed, args.updates, args.every)
     else:
         for by in ("d3rlpy", "ssorl"):
-            judge(args.words[0], folder, args.agent, args.seed, args.episodes, by)
+            judge(args.words[0], args.level, folder, args.agent, args.seed, args.episodes, by)
 
 
 if __name__ == "__main__":

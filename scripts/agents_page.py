@@ -149,12 +149,13 @@ def speed_table() -> str:
 def check_table() -> str:
     """Looks that both have had."""
     cells, rows = lines("oracle-d3rlpy.jsonl"), []
-    for agent, env in dict.fromkeys((c.get("agent", "td3bc"), c["env"]) for c in cells):
-        mine = [c for c in cells if (c.get("agent", "td3bc"), c["env"]) == (agent, env)]
+    where = [(c.get("agent", "td3bc"), f"{c['env']}-{c.get('level', 'medium-expert')}") for c in cells]
+    for agent, dataset in dict.fromkeys(where):
+        mine = [c for c, at in zip(cells, where, strict=True) if at == (agent, dataset)]
         last = min(max(c["at"] for c in mine if c["by"] == by) for by in ("ssorl", "d3rlpy"))
         for by in ("ssorl", "d3rlpy"):
             score = np.array([c["score"] for c in mine if c["by"] == by and c["at"] <= last])
-            rows.append([f"{agent} on {env}", by, f"{len(score)}, up to {last:,}", *swing(score)])
+            rows.append([f"{agent} on {dataset}", by, f"{len(score)}, up to {last:,}", *swing(score)])
     return table(["agent", "of", "looks", "mean", "deviation between looks", "lowest", "highest"], rows)
 
 

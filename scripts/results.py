@@ -271,7 +271,7 @@ def scales(store: Path) -> str:
 
 def worth(store: Path) -> str:
     """What the unlabelled data adds over all qualities, wherever all of them were run."""
-    rows, above, below = [], 0, 0
+    rows, added, alike = [], [], []
     for scale in SCALES:
         for study in mains():
             whole = gather(study, scale, store)
@@ -283,14 +283,34 @@ def worth(store: Path) -> str:
                 more = parts.estimate(stats.difference(stats.mean), ss, base)
                 ends = (base, ss, parts.tasks(found, {"variant": "oracle"}))
                 told = [parts.estimate(stats.mean, one) for one in ends]
-                above += more is not None and more.low > 0
-                below += more is not None and more.high < 0
+                added.append(more)
+                alike.append(seeds_alike(ss, base))
                 scores = (interval(one).replace("-", "−") for one in (*told[:2], more, told[2]))
                 rows.append([agent.upper(), dataset, TITLES[scale], *scores])
+    if not rows:
+        return ""
     head = ["agent", "dataset", "training", "labelled tenth alone", "SS", "SS − alone", "all actions known"]
-    sure = f"Of {len(rows)} differences {above} are surely above zero, and {below} surely below."
-    told = ["## What is the unlabelled data worth?", words("page", "worth"), table(head, rows), sure]
-    return "\n\n".join(told) if rows else ""
+    above, below = surely(added)
+    told = ["## What is the unlabelled data worth?", words("page", "worth"), table(head, rows)]
+    told += [f"Of {len(rows)} differences {above} are surely above zero, and {below} surely below."]
+    if known := [one for one in alike if one is not None]:
+        more = float(np.mean(known))
+        above, below = surely(added, more**0.5)
+        told += [words("page", "alike").format(more=more, wider=more**0.5, above=above, below=below)]
+    return "\n\n".join(told)
+
+
+def seeds_alike(x: list[list[float]], y: list[list[float]]) -> float | None:
+    """How the means of seeds over all tasks vary, of x less y, against what separate luck at each task would give."""
+    a, b = np.asarray(x), np.asarray(y)  # [tasks, seeds]
+    apart = (a.var(1, ddof=1) + b.var(1, ddof=1)).mean() / len(a)
+    return float((a - b).mean(0).var(ddof=1) / apart) if apart else None
+
+
+def surely(some: list[stats.Estimate], wider: float = 1.0) -> tuple[int, int]:
+    """How many are above zero and how many below, by intervals that many times as wide."""
+    above = sum(one.value - wider * (one.value - one.low) > 0 for one in some)
+    return above, sum(one.value + wider * (one.high - one.value) < 0 for one in some)
 
 
 MAINS = ("main-medium-expert", "main-medium", "main-medium-replay", "main-halfcheetah", "wide-subsample", "maze2d")

@@ -4,6 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from study_samples import fill, result
 
@@ -199,6 +200,17 @@ def test_what_the_unlabelled_data_is_worth_is_told_where_every_quality_was_run(r
     page = results.worth(tmp_path)
     assert "| DT | hopper-medium | lite | 30 [30, 30] | 20 [20, 20] | −10 [−10, −10] | 60 [60, 60] |" in page
     assert "CQL" not in page and "Of 2 differences 0 are surely above zero, and 2 surely below." in page
+    assert "Trainings of one seed" not in page  # nothing varies, so nothing can be said of it
+
+
+def test_seeds_that_share_their_luck_are_told_from_those_that_do_not(results):
+    rng = np.random.default_rng(0)
+    seeds, luck = rng.normal(size=400), rng.normal(size=(2, 6, 400))
+    assert results.seeds_alike(*luck) == pytest.approx(1, abs=0.2)
+    assert results.seeds_alike(np.tile(seeds, (6, 1)), np.zeros((6, 400))) == pytest.approx(6)
+    assert results.seeds_alike(luck[0] + 3, luck[0]) == pytest.approx(0)  # what both share is gone from what is between
+    assert results.surely([stats.Estimate(5, 1, 9), stats.Estimate(-5, -9, -1)]) == (1, 1)
+    assert results.surely([stats.Estimate(5, 1, 9), stats.Estimate(-5, -9, -2)], 1.5) == (0, 1)
 
 
 def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):
