@@ -1,6 +1,6 @@
 """Measure the simulated datasets and write docs/datasets.md's tables, its picture, and the sizes `data list` shows.
 
-    python scripts/datasets_page.py            # makes all 13 at full size on first use: about 10 minutes on 2 cores
+    python scripts/datasets_page.py            # makes them all at full size on first use: about 10 minutes on 2 cores
 
 Everything in docs/datasets.md between the `generated` marks comes from here.
 """
@@ -128,7 +128,7 @@ def _hide(axis) -> None:
 
 def main() -> None:
     table = {name: {"default": measure(name, ""), "full": measure(name, "full")} for name in names()}
-    rounded = json.loads(json.dumps(table), parse_float=lambda x: round(float(x), 4))
+    rounded = json.loads(json.dumps(table), parse_float=lambda x: float(f"{float(x):.7g}"))
     Path(datasets.__file__).with_suffix(".json").write_text(json.dumps(rounded, indent=1) + "\n")
     picture(ROOT / "docs" / "img" / "densities.png")
     page = ROOT / "docs" / "datasets.md"

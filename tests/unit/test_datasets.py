@@ -1,5 +1,7 @@
 import hashlib
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,3 +140,12 @@ def test_the_command_line_takes_a_size(capsys):
 def test_mistakes_are_told(name, words):
     with pytest.raises(DataError, match=words):
         load(name)
+
+
+def test_the_list_and_the_page_tell_the_same_returns():
+    page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
+    rows = re.findall(r"^\| `sim/(\S+)` \|.*\| (\S+ ± \S+) \|$", page, re.MULTILINE)
+    assert len(rows) == 16
+    for name, told in rows:
+        known = datasets.known(name)["normalised_return"]
+        assert f"{known['mean']:.3f} ± {known['std']:.3f}" == told, name
