@@ -147,6 +147,17 @@ def test_a_film(run, tmp_path, capsys):
             shown += film.info["duration"]
     assert shown == 100 * (told["policies"][0]["lengths"][0] + 1)
 
+    kept = out.read_bytes()
+    again = ["evaluate", str(run), "--episodes", "1", "--seed", "5", "--video", str(out)]
+    assert f"{out}: exists already; choose another name or pass --force" in fails(capsys, *again)
+    assert out.read_bytes() == kept
+    main([*again, "--force"])
+    assert out.read_bytes() != kept
+    (tmp_path / "folder.gif").mkdir()
+    assert "exists already; name a file" in fails(
+        capsys, "evaluate", run, "--video", tmp_path / "folder.gif", "--force"
+    )
+
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is not None, reason="ffmpeg is here")
 def test_mp4_without_ffmpeg(run, capsys):

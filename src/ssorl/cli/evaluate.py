@@ -22,6 +22,7 @@ class Evaluate:
     seed: Annotated[int, arg("N", "of the starting states (0)")] = 0
     variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle, or all (ss)")] = None
     video: Annotated[Path | None, arg("FILE", "film the first policy's first episode to a .gif or .mp4")] = None
+    force: bool = False  # replace a film that is there
     json: Json = False
 
     def run(self) -> None:
@@ -41,8 +42,9 @@ class Evaluate:
                 f"{self.path}: the policy does not say where it is at home; name an environment with --env"
             )
         film = None if self.video is None else Film(self.video, env)
-        if self.video is not None and self.video.is_dir():
-            raise SsorlError(f"{self.video}: is a folder; name a file")
+        if self.video is not None and self.video.exists() and (self.video.is_dir() or not self.force):
+            cure = "name a file" if self.video.is_dir() else "choose another name or pass --force"
+            raise SsorlError(f"{self.video}: exists already; {cure}")
         total = len(files) * max(self.episodes, 0) * horizon(env)
         with Progress({"playing": (total, "steps")}) as progress:
             players, told = [p.player for p in policies], partial(progress, "playing")
