@@ -530,13 +530,13 @@ def decided(tables: str) -> str:
 
 
 def explained(tables: str, scale: str) -> str:
-    """With the paragraph that a claim has under its table."""
-    out = []
-    for table in tables.split("\n#### "):
-        number = table.removeprefix("#### ").partition(". ")[0]
-        said = words("claims", scale, number) if number.isdigit() else ""
-        out.append(f"{table.strip()}\n\n{said}\n" if said else table)
-    return "\n#### ".join(out)
+    """With the paragraph that a claim has under its table, or the last of its tables."""
+    each = tables.split("\n#### ")
+    numbers = [table.removeprefix("#### ").partition(". ")[0] for table in each]
+    for number, i in {number: i for i, number in enumerate(numbers) if number.isdigit()}.items():
+        if said := words("claims", scale, number):
+            each[i] = f"{each[i].strip()}\n\n{said}\n"
+    return "\n#### ".join(each)
 
 
 def extends(other: Path, html: Path) -> bool:

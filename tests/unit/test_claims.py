@@ -114,6 +114,28 @@ def test_one_missing_cell_leaves_a_claim_open_and_is_named(empty):
     assert verdict.counts == {"holds": 35, "fails": 0, "open": 1}
 
 
+def test_a_check_of_several_agents_is_told_of_those_that_are_there(empty):
+    """CQL was not run, and of DT one seed of one place is missing: the numbers are of DT's other places."""
+
+    def there(one):
+        at = one.at
+        return at.get("agent") == "dt" and (at.get("quality"), at.get("idm"), at["seed"]) != (30, "k = 0", 1)
+
+    whole, part = (outcome(with_results(empty, noise=0, keep=k), 7) for k in (lambda one: True, there))
+    first, second = part.judged[:2]
+    assert (first.check.name, second.check.name) == ("k = 1 − k = 0", "k = 1 − k = 2")
+    assert first.note == "cells are missing: told of the 5 of 12 places that are there" and first.says == "open"
+    assert second.note == "cells are missing: told of the 6 of 12 places that are there"
+    for judged, other in zip(part.judged, whole.judged, strict=True):
+        assert judged.estimate == pytest.approx(other.estimate)  # samples have all places alike
+    assert part.outcome == "undecided" and whole.outcome == "confirmed"
+
+    gaps = outcome(with_results(empty, keep=lambda one: "hopper" in str(one.at["dataset"])), 12)  # of four groups
+    assert [j.note[:36] for j in gaps.judged] == ["cells are missing: told of the 18 of"] * 3
+    none = outcome(with_results(empty, keep=lambda one: one.at.get("variant") == "ss"), 1)  # of pairs, never both
+    assert all(j.estimate is None and j.note == "cells are missing" for j in none.judged)
+
+
 def test_a_counterexample_refutes_though_other_cells_are_missing(empty):
     def bad(at):
         return score(at) - 90 * (at.get("agent") == "dt" and at.get("variant") == "ss")

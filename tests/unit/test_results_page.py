@@ -172,6 +172,8 @@ def test_a_claim_has_its_paragraph_under_its_table(results, monkeypatch):
     tables = "#### The ledger\n\n| 2 |\n\n#### 1. one\n\n| a |\n\n#### 2. two\n\n| b |"
     assert results.explained(tables, "paper") == tables
     assert results.explained(tables, "lite") == tables + "\n\nTwo lines.\n"
+    twice = tables + "\n\n#### 2. two: in %\n\n| c |"
+    assert results.explained(twice, "lite") == twice + "\n\nTwo lines.\n"  # once, under the last
 
 
 def test_oracles_are_told_half_way_and_at_the_end(results, tmp_path, monkeypatch):

@@ -63,7 +63,7 @@ class Judged:
     """What became of a check."""
 
     check: Check
-    estimate: Estimate | None  # None: cells are missing
+    estimate: Estimate | None  # None: cells are missing; of some places only: of the others, as `note` says
     says: Literal["holds", "fails", "open"]
     note: str  # why it is open
     missing: tuple[Found, ...]
@@ -159,22 +159,42 @@ def _verdict(claim: Claim, found: list[Found], scale: str, part: bool = False) -
 
 def _judge(check: Check, level: float = stats.LEVEL, interval: Callable[..., Estimate] | None = None) -> Judged:
     missing = tuple(one for group in check.groups for task in group for one in task if check.of(one) is None)
-    told = iter(strata((task for group in check.groups for task in group), check.of))
-    numbers = [[next(told) for _ in group] for group in check.groups]
+    lacks, numbers = "cells are missing", _numbers(check, check.groups)
+    if not stats.fewest(*numbers) and (there := _there(check)):
+        lacks += f": told of the {len(there[0])} of {len(check.groups[0])} places that are there"
+        numbers = _numbers(check, there)
     fewest = stats.fewest(*numbers)
     if not fewest:
-        return Judged(check, None, "open", "cells are missing", missing)
+        return Judged(check, None, "open", lacks, missing)
     found = (interval or stats.estimate)(check.statistic, *numbers, level=level)
     if not all(map(math.isfinite, found)):
         return Judged(check, None, "open", "an oracle earns nothing, so there is no relative gap", missing)
     if fewest < SEEDS:
         return Judged(check, found, "open", f"only {fewest} {'seed' if fewest == 1 else 'seeds'} of a task", missing)
     if missing:
-        return Judged(check, found, "open", "cells are missing", missing)
+        return Judged(check, found, "open", lacks, missing)
     if check.low < found.low and found.high < check.high:
         return Judged(check, found, "holds", "", missing)
     outside = found.high < check.low or found.low > check.high
     return Judged(check, found, "fails" if outside else "open", "" if outside else "the interval is too wide", missing)
+
+
+def _numbers(check: Check, groups: Iterable[Group]) -> list[list[list[float]]]:
+    groups = list(groups)
+    told = iter(strata((task for group in groups for task in group), check.of))
+    return [[next(told) for _ in group] for group in groups]
+
+
+def _there(check: Check) -> list[Group]:
+    """Of each group the tasks at the places where no group lacks a cell. A place is what groups do not differ in."""
+    varied = [{k: {task[0].at.get(k) for task in group} for k in group[0][0].at} for group in check.groups if group]
+    keys = [k for k in varied[0] if k != "seed" and all(one.get(k) == varied[0][k] for one in varied)] if varied else []
+    placed = [{tuple(task[0].at[k] for k in keys): task for task in group} for group in check.groups]
+    if any(len(one) != len(group) for one, group in zip(placed, check.groups, strict=True)):
+        return []
+    whole = [{at for at, task in one.items() if all(check.of(x) is not None for x in task)} for one in placed]
+    there = [at for at in placed[0] if all(at in one for one in whole)]
+    return [[one[at] for at in there] for one in placed] if there else []
 
 
 def tasks(found: list[Found], study: str, **at: Any) -> Group:
