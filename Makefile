@@ -21,7 +21,6 @@ test: $(READY) browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore $(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
 
-# The site, in site/: open site/index.html, no server is needed. The tests build it too.
 # Every figure and table of the docs that comes from results/, drawn anew; no GPU and no training.
 figures: $(READY)
 	$(BIN)/python scripts/results.py draw
@@ -34,6 +33,7 @@ figures: $(READY)
 	$(BIN)/python benchmarks/certain.py > /dev/null
 	$(BIN)/python benchmarks/self_training.py > /dev/null
 
+# The site, in site/: open site/index.html, no server is needed. The tests build it too.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
