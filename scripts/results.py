@@ -25,6 +25,7 @@ from ssorl.study.cost import cost
 from ssorl.study.execute import BLANK
 from ssorl.study.found import Found, gather, select, values
 from ssorl.study.grid import Cell
+from ssorl.study.own import find
 from ssorl.study.paper import STUDIES
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +35,7 @@ ORACLES = ROOT / "results" / "oracle.jsonl"  # of benchmarks/oracle.py
 PUBLISHED = tomllib.loads((ROOT / "results" / "published.toml").read_text())
 SCALES = ("paper", "lite")  # a smoke run is no result
 TITLES = {"paper": "the paper's training", "lite": "lite"}
+OWN = {"low-label-quick": "benchmarks/low-label-quick.yaml"}  # studies beside the paper's; their settings know no scale
 
 
 def packed() -> list[dict]:
@@ -108,6 +110,8 @@ def draw() -> None:
             shown: set[str] = set()  # what is the same at both scales is told once
             for scale in SCALES:
                 sections += section(study, scale, store, shown, POLICIES.get(study.name))
+        for path in OWN.values():
+            sections += section(find(Path(__file__).parents[1] / path), "paper", store, set())
         front(store)
         first = [tell(store) for tell in (in_short, worth, gap, scales, lengths)]
         body = [HEAD, made_with(some), *first, *sections]
@@ -377,9 +381,12 @@ def section(study, scale: str, store: Path, shown: set[str], policy: str | None 
     if not some or there <= shown:
         return []
     shown |= there
-    where = f"; in the paper: {study.paper}" if study.paper else "; beyond the paper"
-    trained = "" if study.figure in ("density", "table") else f" ({TITLES[scale]})"
-    told = [f"## {study.title}{trained}\n\n`{study.name}`, scale {scale}{where}."]
+    if study.name in OWN:
+        told = [f"## {study.title}\n\n`{OWN[study.name]}`."]
+    else:
+        where = f"; in the paper: {study.paper}" if study.paper else "; beyond the paper"
+        trained = "" if study.figure in ("density", "table") else f" ({TITLES[scale]})"
+        told = [f"## {study.title}{trained}\n\n`{study.name}`, scale {scale}{where}."]
     told += filter(None, [words("studies", scale, study.name)])
     return told + [part(study, scale, store, only, policy) for only in some]
 
@@ -404,10 +411,10 @@ def part(study, scale: str, store: Path, only: dict[str, list], policy: str | No
     tables = html.with_suffix(".md").read_text().split("\n## ")[1:]
     # A histogram is no table to be read, nor is a curve of ten points beside eight others.
     if tables := [text for text in tables if study.figure != "density" and not text.startswith("Learning curves")]:
-        lines.append(explained(decided("## " + "\n## ".join(tables)).replace("## ", "#### ").strip(), scale))
+        lines.append(explained(decided("## " + "\n## ".join(tables), scale).replace("## ", "#### ").strip(), scale))
     asked = [f"{axis}={value}" for axis, values in only.items() for value in values]
-    command = ["ssorl", "study", "run", study.name, "--scale", scale, *(["--only", *asked] if asked else [])]
-    lines.append(f"```text\n{shlex.join(command)}\n```")
+    command = ["ssorl", "study", "run", OWN.get(study.name, study.name), "--scale", scale]
+    lines.append(f"```text\n{shlex.join([*command, *(['--only', *asked] if asked else [])])}\n```")
     return "\n\n".join(lines)
 
 
@@ -518,22 +525,34 @@ def complete(found: list[Found], axes: list[str]) -> list[tuple]:
     return [at for at, all_there in places.items() if all_there]
 
 
-def decided(tables: str) -> str:
-    """Without the rows of claims that wait for cells, and without tables that then are empty."""
-    kept = []
+def decided(tables: str, scale: str) -> str:
+    """Without the rows of claims that wait for cells, and without tables that then are empty.
+
+    Of a claim that has none but has its words the heading stays.
+    """
+    kept, told = [], set()
     for table in tables.split("\n## "):
         rows = [row for row in table.split("\n") if "| cells are missing |" not in row]
+        number = claim(table)
         if rows != table.split("\n") and sum(row.startswith("|") for row in rows) < 3:
-            continue
+            if number in told or not words("claims", scale, number):
+                continue
+            rows = [rows[0], ""]
+        told.add(number)
         kept.append("\n".join(rows))
     return "\n## ".join(kept)
+
+
+def claim(table: str) -> str:
+    """The number of the claim whose table it is."""
+    number = table.lstrip("# ").partition(". ")[0]
+    return number if number.isdigit() else ""
 
 
 def explained(tables: str, scale: str) -> str:
     """With the paragraph that a claim has under its table, or the last of its tables."""
     each = tables.split("\n#### ")
-    numbers = [table.removeprefix("#### ").partition(". ")[0] for table in each]
-    for number, i in {number: i for i, number in enumerate(numbers) if number.isdigit()}.items():
+    for number, i in {claim(table): i for i, table in enumerate(each)}.items():
         if said := words("claims", scale, number):
             each[i] = f"{each[i].strip()}\n\n{said}\n"
     return "\n#### ".join(each)

@@ -159,12 +159,19 @@ def test_places_of_both_scales_are_told_side_by_side(results, tmp_path, monkeypa
     assert rows == ["| DT | walker2d-medium-expert | ss | 50 | 3 → 1 | 30.0 → 20.0 | 31.0 → 21.0 |"]
 
 
-def test_checks_that_wait_for_cells_are_left_out(results):
+def test_checks_that_wait_for_cells_are_left_out(results, monkeypatch):
     head = "| check | why open |\n| --- | --- |\n"
     told = (
         f"## one\n\n{head}| a | cells are missing | 3 |\n| b | – | 0 |\n\n## two\n\n{head}| c | cells are missing | 3 |"
     )
-    assert results.decided(told) == f"## one\n\n{head}| b | – | 0 |\n"
+    assert results.decided(told, "lite") == f"## one\n\n{head}| b | – | 0 |\n"
+
+    monkeypatch.setattr(results, "WORDS", {"claims": {"lite": {"3": "Elsewhere it was run."}}})
+    waits = f"{head}| c | cells are missing | 3 |"
+    tables = f"## 3. points\n\n{waits}\n\n## 3. %\n\n{waits}\n\n## 4. four\n\n{waits}"
+    assert results.decided(tables, "lite") == "## 3. points\n"  # there is something to be said of it
+    told = results.explained(results.decided(tables, "lite").replace("## ", "#### "), "lite")
+    assert told == "#### 3. points\n\nElsewhere it was run.\n"
 
 
 def test_a_claim_has_its_paragraph_under_its_table(results, monkeypatch):
@@ -213,6 +220,17 @@ def test_seeds_that_share_their_luck_are_told_from_those_that_do_not(results):
     assert results.seeds_alike(luck[0] + 3, luck[0]) == pytest.approx(0)  # what both share is gone from what is between
     assert results.surely([stats.Estimate(5, 1, 9), stats.Estimate(-5, -9, -1)]) == (1, 1)
     assert results.surely([stats.Estimate(5, 1, 9), stats.Estimate(-5, -9, -2)], 1.5) == (0, 1)
+
+
+def test_a_study_beside_the_papers_is_told_by_its_file(results, tmp_path):
+    (path,) = results.OWN.values()
+    study = results.find(Path(__file__).parents[2] / path)
+    assert results.section(study, "paper", tmp_path, set()) == []
+    fill(tmp_path, study, scale="paper")
+    results.FIGURES.mkdir(parents=True)
+    page = "\n".join(results.section(study, "paper", tmp_path, set()))
+    assert page.startswith(f"## {study.title}\n\n`{path}`.") and f"ssorl study run {path} --scale paper\n" in page
+    assert "216 of 216 points" in page and "the paper's training" not in page
 
 
 def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):
