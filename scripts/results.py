@@ -25,7 +25,6 @@ from ssorl.study.cost import cost
 from ssorl.study.execute import BLANK
 from ssorl.study.found import Found, gather, select, values
 from ssorl.study.grid import Cell
-from ssorl.study.own import find
 from ssorl.study.paper import STUDIES
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +34,6 @@ ORACLES = ROOT / "results" / "oracle.jsonl"  # of benchmarks/oracle.py
 PUBLISHED = tomllib.loads((ROOT / "results" / "published.toml").read_text())
 SCALES = ("paper", "lite")  # a smoke run is no result
 TITLES = {"paper": "the paper's training", "lite": "lite"}
-OWN = {"low-label-quick": "benchmarks/low-label-quick.yaml"}  # studies beside the paper's; their settings know no scale
 
 
 def packed() -> list[dict]:
@@ -110,8 +108,6 @@ def draw() -> None:
             shown: set[str] = set()  # what is the same at both scales is told once
             for scale in SCALES:
                 sections += section(study, scale, store, shown, POLICIES.get(study.name))
-        for path in OWN.values():
-            sections += section(find(Path(__file__).parents[1] / path), "paper", store, set())
         front(store)
         first = [tell(store) for tell in (in_short, worth, gap, scales, lengths)]
         body = [HEAD, made_with(some), *first, *sections]
@@ -381,12 +377,9 @@ def section(study, scale: str, store: Path, shown: set[str], policy: str | None 
     if not some or there <= shown:
         return []
     shown |= there
-    if study.name in OWN:
-        told = [f"## {study.title}\n\n`{OWN[study.name]}`."]
-    else:
-        where = f"; in the paper: {study.paper}" if study.paper else "; beyond the paper"
-        trained = "" if study.figure in ("density", "table") else f" ({TITLES[scale]})"
-        told = [f"## {study.title}{trained}\n\n`{study.name}`, scale {scale}{where}."]
+    where = f"; in the paper: {study.paper}" if study.paper else "; beyond the paper"
+    trained = "" if study.figure in ("density", "table") else f" ({TITLES[scale]})"
+    told = [f"## {study.title}{trained}\n\n`{study.name}`, scale {scale}{where}."]
     told += filter(None, [words("studies", scale, study.name)])
     return told + [part(study, scale, store, only, policy) for only in some]
 
@@ -413,8 +406,8 @@ def part(study, scale: str, store: Path, only: dict[str, list], policy: str | No
     if tables := [text for text in tables if study.figure != "density" and not text.startswith("Learning curves")]:
         lines.append(explained(decided("## " + "\n## ".join(tables), scale).replace("## ", "#### ").strip(), scale))
     asked = [f"{axis}={value}" for axis, values in only.items() for value in values]
-    command = ["ssorl", "study", "run", OWN.get(study.name, study.name), "--scale", scale]
-    lines.append(f"```text\n{shlex.join([*command, *(['--only', *asked] if asked else [])])}\n```")
+    command = ["ssorl", "study", "run", study.name, "--scale", scale, *(["--only", *asked] if asked else [])]
+    lines.append(f"```text\n{shlex.join(command)}\n```")
     return "\n\n".join(lines)
 
 

@@ -222,17 +222,6 @@ def test_seeds_that_share_their_luck_are_told_from_those_that_do_not(results):
     assert results.surely([stats.Estimate(5, 1, 9), stats.Estimate(-5, -9, -2)], 1.5) == (0, 1)
 
 
-def test_a_study_beside_the_papers_is_told_by_its_file(results, tmp_path):
-    (path,) = results.OWN.values()
-    study = results.find(Path(__file__).parents[2] / path)
-    assert results.section(study, "paper", tmp_path, set()) == []
-    fill(tmp_path, study, scale="paper")
-    results.FIGURES.mkdir(parents=True)
-    page = "\n".join(results.section(study, "paper", tmp_path, set()))
-    assert page.startswith(f"## {study.title}\n\n`{path}`.") and f"ssorl study run {path} --scale paper\n" in page
-    assert "216 of 216 points" in page and "the paper's training" not in page
-
-
 def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "STUDIES", {"idm-robust": STUDIES["idm-robust"]})
     monkeypatch.setattr(results, "README", tmp_path / "README.md")
