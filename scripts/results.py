@@ -283,7 +283,7 @@ def worth(store: Path) -> str:
                 more = parts.estimate(stats.difference(stats.mean), ss, base)
                 ends = (base, ss, parts.tasks(found, {"variant": "oracle"}))
                 told = [parts.estimate(stats.mean, one) for one in ends]
-                added.append(more)
+                added += filter(None, [more])
                 alike.append(seeds_alike(ss, base))
                 scores = (interval(one).replace("-", "−") for one in (*told[:2], more, told[2]))
                 rows.append([agent.upper(), dataset, TITLES[scale], *scores])
@@ -294,9 +294,9 @@ def worth(store: Path) -> str:
     told = ["## What is the unlabelled data worth?", words("page", "worth"), table(head, rows)]
     told += [f"Of {len(rows)} differences {above} are surely above zero, and {below} surely below."]
     if known := [one for one in alike if one is not None]:
-        more = float(np.mean(known))
-        above, below = surely(added, more**0.5)
-        told += [words("page", "alike").format(more=more, wider=more**0.5, above=above, below=below)]
+        times = float(np.mean(known))
+        above, below = surely(added, times**0.5)
+        told += [words("page", "alike").format(more=times, wider=times**0.5, above=above, below=below)]
     return "\n\n".join(told)
 
 
