@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from ssorl.report import answer as words
 from ssorl.report import sections as parts
+from ssorl.report.blocks import Table, cell
 from ssorl.report.schema import read
-from ssorl.report.sections import Table
 from ssorl.store import atomic
 
 
@@ -87,7 +87,7 @@ def fill(template: str = "run.html.j2", own: str = "", **told: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters["cell"] = parts.cell
+    env.filters["cell"] = cell
     script, style = (
         Markup("\n").join(_source(env, f"{name}.{end}") for name in names if name)
         for names, end in ((("script", own), "js"), (("style", own), "css"))

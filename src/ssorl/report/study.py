@@ -16,8 +16,8 @@ from typing import Any
 from ssorl.report import study_parts as named
 from ssorl.report import svg
 from ssorl.report.axes import known
+from ssorl.report.blocks import Link, Panel, Section, Table, both
 from ssorl.report.page import fill
-from ssorl.report.sections import Link, Panel, Section, Table, both
 from ssorl.report.study_answer import answer, caveats
 from ssorl.report.study_charts import Chart, Figure, figures
 from ssorl.report.study_claims import ledger_figures, ledger_words

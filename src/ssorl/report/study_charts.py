@@ -9,7 +9,7 @@ from ssorl.report import answer as words
 from ssorl.report import study_parts as parts
 from ssorl.report import svg
 from ssorl.report.axes import Value, known
-from ssorl.report.sections import Table
+from ssorl.report.blocks import Table
 from ssorl.study import stats
 from ssorl.study.found import Found, number, numbers, select, values
 from ssorl.study.grid import Study

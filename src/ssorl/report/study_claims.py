@@ -7,7 +7,7 @@ from collections import Counter
 
 from ssorl.report import study_parts as parts
 from ssorl.report import svg
-from ssorl.report.sections import Table
+from ssorl.report.blocks import Table
 from ssorl.report.study_charts import Chart, Figure
 from ssorl.study.claims import PART, Judged, Verdict
 

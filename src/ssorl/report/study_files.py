@@ -11,8 +11,8 @@ import numpy as np
 
 from ssorl.report import study_parts
 from ssorl.report.axes import Value, known
+from ssorl.report.blocks import Table, cell
 from ssorl.report.density import density
-from ssorl.report.sections import Table, cell
 from ssorl.report.study_charts import Chart, Figure
 from ssorl.store import atomic, write_text
 

@@ -9,7 +9,7 @@ from typing import Any
 from ssorl.report import answer as words
 from ssorl.report import svg
 from ssorl.report.axes import known, plain
-from ssorl.report.sections import Table
+from ssorl.report.blocks import Table
 from ssorl.study import stats
 from ssorl.study.found import Found, number, select, strata, values
 from ssorl.study.grid import Study

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ssorl.data.check import ANY, Raw, Wish, build, head, narrow, noted, reading, shown, within
+from ssorl.data import arrow
+from ssorl.data.check import ANY, Raw, Wish, build, head, noted, reading, shown, within
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.parts import About, Labelled, Parted, about
 from ssorl.data.sources.npz import meta_from_json
@@ -136,8 +137,8 @@ def _columns(pa, eps: Episodes, extras: dict[str, np.ndarray], episode: int, fra
         else None
     )
     return {
-        "observation.state": _vectors(pa, eps.obs[eps.obs_row]),
-        "next.observation.state": _vectors(pa, eps.obs[eps.obs_row + 1]),
+        "observation.state": arrow.vectors(pa, eps.obs[eps.obs_row]),
+        "next.observation.state": arrow.vectors(pa, eps.obs[eps.obs_row + 1]),
         **({"action": act} if act is not None else {}),
         "episode_index": eps.episode_of_step + episode,
         "frame_index": step - np.repeat(eps.start[:-1], eps.lengths),
@@ -145,7 +146,7 @@ def _columns(pa, eps: Episodes, extras: dict[str, np.ndarray], episode: int, fra
         "next.reward": eps.rew,
         "next.done": eps.terminated | eps.truncated,
         "next.truncated": eps.truncated,
-        **{name: _vectors(pa, rows) if rows.ndim == 2 else rows for name, rows in extras.items()},
+        **{name: arrow.vectors(pa, rows) if rows.ndim == 2 else rows for name, rows in extras.items()},
     }
 
 
@@ -183,14 +184,14 @@ def _wanted(parquet) -> list[str]:
     Images, if any, stay on the disk.
     """
     fields = list(parquet.schema_arrow)
-    state = [f.name for f in fields if f.name.startswith((STATE, NEXT)) and _is_numeric(f.type)]
+    state = [f.name for f in fields if f.name.startswith((STATE, NEXT)) and arrow.is_numeric(f.type)]
     return sorted(f.name for f in fields if f.name in COLUMNS or f.name in state)
 
 
 def _left(parquet) -> list[str]:
     """The columns of observations that are no numbers or vectors of them, and so not taken."""
     fields = list(parquet.schema_arrow)
-    return sorted(shown(f.name) for f in fields if f.name.startswith(STATE) and not _is_numeric(f.type))
+    return sorted(shown(f.name) for f in fields if f.name.startswith(STATE) and not arrow.is_numeric(f.type))
 
 
 def _alike(file: Path, table, first: Path, other) -> None:
@@ -198,15 +199,11 @@ def _alike(file: Path, table, first: Path, other) -> None:
         raise DataError(f"{file}: has other columns than {first}; all files of a folder must agree")
 
 
-def _vectors(pa, array: np.ndarray):
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
-
-
 def _in_order(table, src: str):
     """The rows by episode, then by frame."""
     _check_columns(table, src)
-    episode = _index(table, "episode_index", src)
-    frame = _index(table, "frame_index", src) if "frame_index" in table.column_names else np.arange(len(episode))
+    episode = arrow.index(table, "episode_index", src)
+    frame = arrow.index(table, "frame_index", src) if "frame_index" in table.column_names else np.arange(len(episode))
     order = np.lexsort((frame, episode))
     return table if (order == np.arange(len(order))).all() else table.take(order)
 
@@ -214,7 +211,7 @@ def _in_order(table, src: str):
 def _last_begins(table, src: str) -> int:
     """The row where the last episode begins, which may go on in what is still to be read."""
     _check_columns(table, src)
-    episode = _index(table, "episode_index", src)
+    episode = arrow.index(table, "episode_index", src)
     back = np.flatnonzero(np.diff(episode) < 0)
     if back.size:
         at = back[0]
@@ -237,8 +234,8 @@ def _raw(table, src: str, wish: Wish) -> Raw:
     """Rows that lie in order as trajectories end to end."""
     names = table.column_names
     states = [n for n in names if n.startswith(STATE)]
-    episode = _index(table, "episode_index", src)
-    frame = _index(table, "frame_index", src) if "frame_index" in names else np.arange(len(episode))
+    episode = arrow.index(table, "episode_index", src)
+    frame = arrow.index(table, "frame_index", src) if "frame_index" in names else np.arange(len(episode))
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(episode)) + 1, [len(episode)]])
     lengths = np.diff(bounds)
     skipped = np.flatnonzero((np.diff(frame) != 1) & (np.diff(episode) == 0))
@@ -248,19 +245,21 @@ def _raw(table, src: str, wish: Wish) -> Raw:
             f"{src}: episode {episode[at]} jumps from frame {frame[at]} to {frame[at + 1]}; "
             "every frame must be there once"
         )
-    obs = np.concatenate([_column(table, n, src) for n in states], axis=1)
-    wanted = wish.actions and "action" in names and _sized(table.column("action"))
-    act = _column(table, "action", src, nullable=True) if wanted else None
-    rew = _column(table, "next.reward", src)[:, 0] if "next.reward" in names else np.zeros(len(episode), np.float32)
-    ended = _column(table, "next.done", src)[:, 0] > 0 if "next.done" in names else np.zeros(len(episode), bool)
+    obs = np.concatenate([arrow.column(table, n, src) for n in states], axis=1)
+    wanted = wish.actions and "action" in names and arrow.is_sized(table.column("action"))
+    act = arrow.column(table, "action", src, nullable=True) if wanted else None
+    rew = (
+        arrow.column(table, "next.reward", src)[:, 0] if "next.reward" in names else np.zeros(len(episode), np.float32)
+    )
+    ended = arrow.column(table, "next.done", src)[:, 0] > 0 if "next.done" in names else np.zeros(len(episode), bool)
     if "next.truncated" in names:
-        ended &= ~(_column(table, "next.truncated", src)[:, 0] > 0)
+        ended &= ~(arrow.column(table, "next.truncated", src)[:, 0] > 0)
     after = [NEXT + n.removeprefix(STATE) for n in states]
     if all(n in names for n in after):
         last = bounds[1:] - 1
         flat = np.empty((len(obs) + len(lengths), obs.shape[1]), obs.dtype)
         flat[np.arange(len(obs)) + np.repeat(np.arange(len(lengths)), lengths)] = obs
-        tail = np.concatenate([_column(table.take(last), n, src) for n in after], axis=1)
+        tail = np.concatenate([arrow.column(table.take(last), n, src) for n in after], axis=1)
         if tail.shape[1] != obs.shape[1]:
             raise DataError(
                 f"{src}: next.observation.* has size {tail.shape[1]}, observation.* has size {obs.shape[1]}; they must "
@@ -273,56 +272,6 @@ def _raw(table, src: str, wish: Wish) -> Raw:
     ended[bounds[1:] - 1] = False
     act = None if act is None else act[keep]
     return Raw(obs, act, rew[keep], ended[keep], lengths - 1, dropped=len(lengths))
-
-
-def _is_numeric(kind) -> bool:
-    import pyarrow.types as t
-
-    if t.is_list(kind) or t.is_fixed_size_list(kind) or t.is_large_list(kind):
-        kind = kind.value_type
-    return t.is_floating(kind) or t.is_integer(kind) or t.is_boolean(kind)
-
-
-def _sized(column) -> bool:
-    """Whether a column tells the size of its vectors: one that is empty throughout may not."""
-    import pyarrow.types as t
-
-    return column.null_count < len(column) or t.is_fixed_size_list(column.type)
-
-
-def _index(table, name: str, src: str) -> np.ndarray:
-    """A column of whole numbers, [rows] int64."""
-    import pyarrow as pa
-
-    column = table.column(name)
-    if not pa.types.is_integer(column.type) or column.null_count:
-        raise DataError(f"{src}: column {name} is of type {column.type} or has empty rows; number the rows throughout")
-    return column.to_numpy().astype(np.int64)
-
-
-def _column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
-    """One column as [rows, size]; rows without a value are NaN where that is allowed."""
-    import pyarrow as pa
-
-    column = table.column(name).combine_chunks()
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if not _is_numeric(column.type):
-        raise DataError(f"{src}: column {name} is of type {column.type}; numbers or vectors of numbers are due")
-    if column.null_count and not nullable:
-        raise DataError(f"{src}: column {name} has {column.null_count} empty rows; only actions may be missing")
-    if not hasattr(column, "flatten") or isinstance(column, pa.StructArray) or not pa.types.is_nested(column.type):
-        return narrow(column.to_numpy(zero_copy_only=False))[:, None]
-    there = ~np.asarray(column.is_null())
-    if not there.any():
-        return np.full((len(column), column.type.list_size), np.nan, np.float32)
-    flat = narrow(column.drop_null().flatten().to_numpy(zero_copy_only=False))
-    widths = np.asarray(column.drop_null().value_lengths())
-    size = int(widths[0])
-    if (widths != size).any():
-        raise DataError(f"{src}: the vectors in column {name} are not all of one size; put other robots in other files")
-    out = np.full((len(column), size), np.nan, flat.dtype)
-    out[there] = flat.reshape(-1, size)
-    return out
 
 
 def _info(path: Path) -> dict:
