@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from study_samples import fill
 
 from ssorl.cli import main
 from ssorl.data import save
@@ -174,6 +175,24 @@ def test_claims_are_told_line_by_line(tmp_path, capsys):
     main(["study", "report", "claims", "--scale", "paper", "--store", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 13 and all("undecided" in line for line in lines[:12]) and lines[12].endswith(".html")
+
+
+def test_claims_tell_what_is_there_in_one_number(tmp_path, capsys):
+    study = STUDIES["main-medium-expert"]
+    fill(tmp_path, study, "lite", keep=lambda p: p.at["agent"] == "dt", noise=0)
+    about = ["study", "report", "claims", "--scale", "lite", "--store", str(tmp_path)]
+    main(about)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(" 1. undecided") and lines[2].startswith(" 2. undecided")
+    assert lines[1].startswith("    mean of SS − of the labelled data alone: ") and "(12 of 36 places)" in lines[1]
+    assert lines[1].endswith("claimed above 0: as claimed")
+    main([*about, "--json"])
+    told = json.loads(capsys.readouterr().out)["claims"]
+    first, fifth = told[0], told[4]
+    assert first["checks"] == {"holds": 12, "fails": 0, "open": 24} and first["cells_missing"] == 2 * 2 * 6 * 2 * 3
+    number = first["in_one_number"]
+    assert number["says"] == "holds" and number["claimed"] == "above 0" and number["low"] <= number["value"]
+    assert "value" not in fifth["in_one_number"]  # nothing of it was run
 
 
 @pytest.mark.parametrize(

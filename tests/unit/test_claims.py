@@ -136,6 +136,45 @@ def test_a_check_of_several_agents_is_told_of_those_that_are_there(empty):
     assert all(j.estimate is None and j.note == "cells are missing" for j in none.judged)
 
 
+def test_a_claim_in_one_number_is_of_all_its_places(empty):
+    """Samples without noise: what each is of can be worked out by hand."""
+    whole = {v.claim.number: v.whole for v in judge(with_results(empty, noise=0), "lite")}
+    assert {n: one.so_far for n, one in whole.items()} == dict.fromkeys(range(1, 13), "holds")
+    # 2 datasets x 3 agents x 6 q; 2 x 3; 4 shares x 3 x 6; (8 datasets x 3 + 4 mazes) x 6; 6 q; 2 agents x 6 q, twice;
+    # 2 datasets x 2 agents x 3 thirds, twice; 2 agents x 9 pairs; 2 worse thirds; 6 datasets x 6 q.
+    assert [whole[n].places for n in range(1, 13)] == [36, 6, 72, 168, 6, 12, 12, 12, 12, 18, 2, 36]
+    found = with_results(empty, lambda at: 100.0 if at.get("variant") == "oracle" else 7.0, noise=0)
+    zero = {v.claim.number: v.whole for v in judge(found, "lite")}
+    assert [zero[n].estimate.value for n in (1, 3, 4, 6, 7, 8, 9, 10, 11)] == [0] * 9
+    assert zero[2].estimate.value == pytest.approx(0.93) and zero[2].so_far == "fails"
+    assert zero[10].so_far == "holds"  # none is within 5
+    worse = with_results(empty, lambda at: {"ss": 30.0, "baseline": 42.0}.get(at.get("variant"), 60.0), noise=0)
+    first = outcome(worse, 1)
+    assert first.whole.estimate.value == pytest.approx(-12) and first.whole.so_far == "fails"
+
+
+def test_one_number_of_several_models_and_agents(empty):
+    """IQMs by hand: 60 with one round, 10, 20, 30, 40 with the self-trained; gaps of 40, 20 and 10 %."""
+    trained = dict(
+        zip(("m = 2, N = 3", "m = 2, N = 5", "m = 3, N = 3", "m = 3, N = 5"), (10.0, 20.0, 30.0, 40.0), strict=True)
+    )
+    found = with_results(empty, lambda at: trained.get(at.get("idm"), 60.0), noise=0)
+    assert outcome(found, 6).whole.estimate.value == pytest.approx(60 - 25)
+    gaps = {"dt": 60.0, "cql": 80.0, "td3bc": 90.0}
+    found = with_results(
+        empty, lambda at: 100.0 if at.get("variant") == "oracle" else gaps.get(at.get("agent"), 0.0), noise=0
+    )
+    assert outcome(found, 12).whole.estimate.value == pytest.approx((0.4 + 0.2) / 2 - 0.1)
+
+
+def test_one_number_of_what_is_there_so_far_decides_nothing(empty):
+    verdict = outcome(with_results(empty, noise=0, keep=lambda one: one.at.get("agent") == "td3bc"), 1)
+    assert verdict.whole.places == 12 and verdict.whole.so_far == "holds" and verdict.whole.says == "open"
+    assert verdict.outcome == "undecided"
+    nothing = outcome(empty, 1).whole
+    assert nothing.estimate is None and nothing.so_far == "open" and nothing.places == 0
+
+
 def test_a_counterexample_refutes_though_other_cells_are_missing(empty):
     def bad(at):
         return score(at) - 90 * (at.get("agent") == "dt" and at.get("variant") == "ss")
@@ -167,7 +206,8 @@ def test_a_single_failure_by_chance_refutes_only_if_it_is_clear_enough():
     def verdict(ours, theirs, n):
         check = Check("x", stats.difference(stats.mean), ([found("a", ours)], [found("b", theirs)]), low=0.0)
         fine = Check("y", stats.mean, ([found("c", [1.0, 1.1, 1.2])],), low=0.0)
-        return claims._verdict(claims.Claim(1, "", "", lambda found: iter([check] + [fine] * (n - 1))), [], "lite")
+        claim = claims.Claim(1, "", "", lambda found: iter([check] + [fine] * (n - 1)), lambda found: check)
+        return claims._verdict(claim, [], "lite")
 
     # Differ by 5 with a standard error of 2.1: the percentile interval ends below 0, and t = -2.4 of 4 degrees of
     # freedom is far from the -4.6 that one check of ten must reach.

@@ -293,6 +293,7 @@ class Study:
 
 def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = None) -> None:
     from ssorl.report.study import page
+    from ssorl.report.study_claims import claim_json, one_number
 
     part.points()  # says what is wrong with the part
     study, claims = part.study(), []
@@ -302,11 +303,14 @@ def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = 
         claims = ledger(part.store, part.scale, part.seeds, part.chosen(), policy)
     path = page(study, part.scale, part.store, part.seeds, part.chosen(), part.name, policy, claims)
     if as_json:
-        rows = [{"number": v.claim.number, "claim": v.claim.statement, "outcome": v.outcome} for v in claims]
+        rows = [claim_json(v) for v in claims]
         at = {"study": part.name, "scale": part.scale, "page": str(path)}
         return print_json({**at, **told, **({"claims": rows} if claims else {})})
     for verdict in claims:
+        name, value, claimed, says = one_number(verdict.whole)
         print(verdict)
+        if verdict.whole.estimate:
+            print(f"    {name}: {value}, claimed {claimed}: {says}")
     print(path)
     return None
 

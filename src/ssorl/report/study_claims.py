@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
+from ssorl.report import answer as words
 from ssorl.report import study_parts as parts
 from ssorl.report import svg
 from ssorl.report.blocks import Table
@@ -12,6 +14,11 @@ from ssorl.report.study_charts import Chart, Figure
 from ssorl.study.claims import PART, Judged, Verdict
 
 KINDS = {"holds": "c2", "fails": "c1", "open": "plain"}
+SO_FAR = {"holds": "as claimed", "fails": "contrary to it", "open": "too wide to tell"}
+LEDGER = (
+    "In one number: over all places that the claim speaks of, or those that are there, with its 95 % interval. It "
+    "tells which way the results point; the verdict rests on the checks below."
+)
 DRAWN = 40  # checks that are drawn; more are in the table alone
 UNITS = {"points": "points of the score", "share": "%"}
 
@@ -29,10 +36,38 @@ def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
 
 def ledger_figures(verdicts: list[Verdict]) -> list[Figure]:
     """The ledger, and the checks of each claim."""
-    head = ("claim", "verdict", "what it says", "checks hold", "fail", "open", "cells missing")
-    rows = [(v.claim.number, v.outcome, v.claim.statement, *v.counts.values(), len(v.missing)) for v in verdicts]
-    ledger = Figure("ledger", "The ledger", "", [Chart("The ledger", Table("claims", head, rows))])
+    head = ("claim", "verdict", "what it says", "in one number", "", "claimed", "so far")
+    head += ("checks hold", "fail", "open", "cells missing")
+    rows = [
+        (v.claim.number, v.outcome, v.claim.statement, *one_number(v.whole), *v.counts.values(), len(v.missing))
+        for v in verdicts
+    ]
+    ledger = Figure("ledger", "The ledger", LEDGER, [Chart("The ledger", Table("claims", head, rows))])
     return [ledger, *map(_figure, verdicts)]
+
+
+def one_number(whole: Judged) -> tuple[str, str, str, str]:
+    """A claim as a whole: what was taken of all places, what it is, what was claimed, and which way it points."""
+    check, percent = whole.check, whole.check.unit == "share"
+    value = parts.text(whole.estimate, percent, words.share if percent else lambda x: f"{x:.1f}".replace("-", "−"))
+    of = len(check.groups[0]) if check.groups else 0
+    told = f"{value} ({whole.places} of {of} places)" if 0 < whole.places < of else value
+    return check.name, told, check.claimed, SO_FAR[whole.so_far] if whole.estimate else "–"
+
+
+def claim_json(verdict: Verdict) -> dict[str, Any]:
+    """A claim for another program."""
+    whole, claim = verdict.whole, verdict.claim
+    number = {"name": whole.check.name, "claimed": whole.check.claimed, "unit": whole.check.unit, "says": whole.so_far}
+    number |= whole.estimate._asdict() if whole.estimate else {}
+    return {
+        "number": claim.number,
+        "claim": claim.statement,
+        "outcome": verdict.outcome,
+        "checks": verdict.counts,
+        "cells_missing": len(verdict.missing),
+        "in_one_number": number,
+    }
 
 
 def _figure(verdict: Verdict) -> Figure:

@@ -11,6 +11,9 @@ in which the claim says that it lies: above 0 for "better", within a margin for 
 - otherwise, and while a cell that it needs is missing or a task has fewer than three seeds, it is **undecided**; so
   is every claim where only a part of its cells was asked for.
 
+Beside its checks a claim has one number, over all places that it speaks of and of what is there so far: how far the
+results as a whole bear it out. That decides nothing, for a claim of every place is not one of their mean.
+
 The 95 % intervals that are told are plain percentile ones, as in the paper; of so few seeds they are rather too
 narrow. Results of the scale `smoke` decide nothing.
 """
@@ -32,6 +35,7 @@ SEEDS = 3  # the fewest of a task that an interval can be told from
 PART = "only a part was asked for, which decides no claim"
 
 Outcome = Literal["confirmed", "refuted", "undecided"]
+Says = Literal["holds", "fails", "open"]
 Group = list[list[Found]]  # tasks, each with its seeds
 
 
@@ -64,9 +68,15 @@ class Judged:
 
     check: Check
     estimate: Estimate | None  # None: cells are missing; of some places only: of the others, as `note` says
-    says: Literal["holds", "fails", "open"]
+    says: Says
     note: str  # why it is open
     missing: tuple[Found, ...]
+    places: int = 0  # that the estimate is of
+
+    @property
+    def so_far(self) -> Says:
+        """What it would say if nothing were missing."""
+        return _says(self.check, self.estimate) if self.estimate else "open"
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,7 @@ class Claim:
     statement: str
     method: str
     checks: Callable[[list[Found]], Iterator[Check]]
+    whole: Callable[[list[Found]], Check]  # all places in one number
 
 
 @dataclass(frozen=True)
@@ -87,6 +98,7 @@ class Verdict:
     outcome: Outcome
     judged: tuple[Judged, ...]
     missing: tuple[Found, ...]  # each cell once
+    whole: Judged
     note: str = ""
 
     @property
@@ -143,18 +155,19 @@ def _verdict(claim: Claim, found: list[Found], scale: str, part: bool = False) -
     strict = 1 - (1 - stats.LEVEL) / max(len(checks), 1)
     judged = tuple(_judge(check) for check in checks)
     missing = tuple({one.hash: one for j in judged for one in j.missing}.values())
+    whole = _judge(claim.whole(found))
     outcome: Outcome = "undecided"
     if scale == "smoke":
-        return Verdict(claim, outcome, judged, missing, "results of the scale smoke decide nothing")
+        return Verdict(claim, outcome, judged, missing, whole, "results of the scale smoke decide nothing")
     if part:
-        return Verdict(claim, outcome, judged, missing, PART)
+        return Verdict(claim, outcome, judged, missing, whole, PART)
     if any(
         j.says == "fails" and not j.missing and _judge(j.check, strict, stats.student).says == "fails" for j in judged
     ):
         outcome = "refuted"
     elif judged and not missing and all(j.says == "holds" for j in judged):
         outcome = "confirmed"
-    return Verdict(claim, outcome, judged, missing)
+    return Verdict(claim, outcome, judged, missing, whole)
 
 
 def _judge(check: Check, level: float = stats.LEVEL, interval: Callable[..., Estimate] | None = None) -> Judged:
@@ -163,20 +176,26 @@ def _judge(check: Check, level: float = stats.LEVEL, interval: Callable[..., Est
     if not stats.fewest(*numbers) and (there := _there(check)):
         lacks += f": told of the {len(there[0])} of {len(check.groups[0])} places that are there"
         numbers = _numbers(check, there)
-    fewest = stats.fewest(*numbers)
+    fewest = stats.fewest(*numbers) if all(numbers) else 0
     if not fewest:
         return Judged(check, None, "open", lacks, missing)
-    found = (interval or stats.estimate)(check.statistic, *numbers, level=level)
+    found, places = (interval or stats.estimate)(check.statistic, *numbers, level=level), len(numbers[0])
     if not all(map(math.isfinite, found)):
         return Judged(check, None, "open", "an oracle earns nothing, so there is no relative gap", missing)
     if fewest < SEEDS:
-        return Judged(check, found, "open", f"only {fewest} {'seed' if fewest == 1 else 'seeds'} of a task", missing)
+        note = f"only {fewest} {'seed' if fewest == 1 else 'seeds'} of a task"
+        return Judged(check, found, "open", note, missing, places)
     if missing:
-        return Judged(check, found, "open", lacks, missing)
+        return Judged(check, found, "open", lacks, missing, places)
+    says = _says(check, found)
+    return Judged(check, found, says, "the interval is too wide" if says == "open" else "", missing, places)
+
+
+def _says(check: Check, found: Estimate) -> Says:
+    """Whether an interval lies within the range claimed, outside, or across an end of it."""
     if check.low < found.low and found.high < check.high:
-        return Judged(check, found, "holds", "", missing)
-    outside = found.high < check.low or found.low > check.high
-    return Judged(check, found, "fails" if outside else "open", "" if outside else "the interval is too wide", missing)
+        return "holds"
+    return "fails" if found.high < check.low or found.low > check.high else "open"
 
 
 def _numbers(check: Check, groups: Iterable[Group]) -> list[list[list[float]]]:
