@@ -1,4 +1,4 @@
-"""Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells.jsonl, agent-speed.jsonl, gaits.jsonl,
+"""Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells/, agent-speed.jsonl, gaits.jsonl,
 dt-edge.jsonl, dt-edge-run/, demo/, *-d3rlpy.json(l).
 
 python scripts/agents_page.py
@@ -11,8 +11,8 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
+from results_shared import PUBLISHED, table
 
-from results import PUBLISHED, table
 from ssorl.agents import AGENTS
 from ssorl.agents.dt import SCALE
 from ssorl.agents.dt import TARGETS as ASKED
@@ -27,7 +27,8 @@ NAMED = {"min_q_weight": "min-Q weight", "target": "asked for", "actor_lr": "act
 
 
 def lines(name: str) -> list[dict]:
-    return [json.loads(line) for line in (ROOT / "results" / name).read_text().splitlines()]
+    files = sorted((ROOT / "results").glob(name))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
 
 def changed(cell: dict) -> str:
@@ -66,7 +67,7 @@ def by_look(cells: list[dict], kind: str, looks: int = 10) -> np.ndarray:
 def studied() -> dict[tuple, list[dict]]:
     """Oracles of the studies at the published settings, which are the same runs, told as those of oracle.jsonl."""
     out = []
-    for told in lines("cells.jsonl"):
+    for told in lines("cells/*.jsonl"):
         cell, env = told["cell"], told["cell"]["dataset"].removeprefix("sim/").removesuffix("-medium-expert:full")
         if cell["variant"] == "oracle" and not cell["settings"] and f"{env}-medium-expert" in PUBLISHED:
             updates = AGENTS[cell["agent"]]().updates

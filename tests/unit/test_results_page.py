@@ -1,6 +1,6 @@
 """Published results: packed once, drawn from what is packed."""
 
-import importlib.util
+import importlib
 import json
 from pathlib import Path
 
@@ -9,26 +9,43 @@ import pytest
 from study_samples import fill, result
 
 from ssorl.study import cells, stats
+from ssorl.study.claims import ledger
 from ssorl.study.found import Found
 from ssorl.study.paper import STUDIES
 
+SCALES = ("paper", "lite")
 ABOUT = {"hardware": {"device": "a machine"}, "commit": "abc1234", "versions": {}}
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    path = Path(__file__).parents[2] / "scripts" / "results.py"
-    spec = importlib.util.spec_from_file_location("results_script", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "PACKED", tmp_path / "cells.jsonl")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "PAGE", tmp_path / "docs" / "results.md")
-    monkeypatch.setattr(module, "FIGURES", tmp_path / "docs" / "figures")
-    monkeypatch.setattr(module, "STUDIES", {n: STUDIES[n] for n in ("example-density", "maze2d")})
+    """scripts/results.py and its parts, as r.pack, r.first, …; what they write goes into a folder of the test's."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    parts = [importlib.import_module(name) for name in ("results", "results_first", "results_labels", "results_shared")]
+    patched: dict[str, object] = {"PACKED": tmp_path / "cells", "ROOT": tmp_path}
+    patched |= {"PAGE": tmp_path / "docs" / "results.md", "FIGURES": tmp_path / "docs" / "figures"}
+    told = Patched(parts, monkeypatch)
+    for name, value in patched.items():
+        told.patch(name, value)
+    told.patch("STUDIES", {n: STUDIES[n] for n in ("example-density", "maze2d")})
     estimate = stats.estimate
     monkeypatch.setattr(stats, "estimate", lambda *args, **more: estimate(*args, **{"replications": 200, **more}))
-    return module
+    return told
+
+
+class Patched:
+    """Several modules as one, in which a name is patched wherever it is known."""
+
+    def __init__(self, parts, monkeypatch):
+        self.parts, self.monkeypatch = parts, monkeypatch
+
+    def __getattr__(self, name):
+        return next(getattr(one, name) for one in self.parts if hasattr(one, name))
+
+    def patch(self, name, value):
+        for one in self.parts:
+            if hasattr(one, name):
+                self.monkeypatch.setattr(one, name, value)
 
 
 def finish(store, name, n):
@@ -40,11 +57,13 @@ def finish(store, name, n):
 def test_cells_are_packed_once_and_drawn(results, tmp_path):
     finish(tmp_path / "one", "maze2d", 90)  # the first of four mazes
     results.pack([tmp_path / "one"])
-    lines = results.PACKED.read_text().splitlines()
+    (file,) = results.PACKED.iterdir()
+    assert file.name == "td3bc.jsonl"
+    lines = file.read_text().splitlines()
     finish(tmp_path / "two", "example-density", 1)
     results.pack([tmp_path / "one", tmp_path / "two"])  # only adds
-    assert results.PACKED.read_text().splitlines()[: len(lines)] == lines
-    assert len(results.packed()) == len(lines) + 1
+    assert file.read_text().splitlines() == lines and len(results.packed()) == len(lines) + 1
+    assert {path.name for path in results.PACKED.iterdir()} == {"td3bc.jsonl", "data.jsonl"}
     assert all("critic_loss" not in json.loads(line)["result"]["curve"] for line in lines)
 
     results.draw()
@@ -140,7 +159,7 @@ def test_what_better_labels_are_worth_is_told_of_splits_that_have_both(results):
 
 def test_places_of_both_scales_are_told_side_by_side(results, tmp_path, monkeypatch):
     study = STUDIES["main-medium-expert"]
-    monkeypatch.setattr(results, "STUDIES", STUDIES)
+    results.patch("STUDIES", STUDIES)
     assert results.scales(tmp_path) == ""
 
     def write(scale: str, score: float, **at) -> None:
@@ -166,7 +185,7 @@ def test_checks_that_wait_for_cells_are_left_out(results, monkeypatch):
     )
     assert results.decided(told, "lite") == f"## one\n\n{head}| b | – | 0 |\n"
 
-    monkeypatch.setattr(results, "WORDS", {"claims": {"lite": {"3": "Elsewhere it was run."}}})
+    results.patch("WORDS", {"claims": {"lite": {"3": "Elsewhere it was run."}}})
     waits = f"{head}| c | cells are missing | 3 |"
     tables = f"## 3. points\n\n{waits}\n\n## 3. %\n\n{waits}\n\n## 4. four\n\n{waits}"
     assert results.decided(tables, "lite") == "## 3. points\n"  # there is something to be said of it
@@ -175,7 +194,7 @@ def test_checks_that_wait_for_cells_are_left_out(results, monkeypatch):
 
 
 def test_a_claim_has_its_paragraph_under_its_table(results, monkeypatch):
-    monkeypatch.setattr(results, "WORDS", {"claims": {"lite": {"2": "Two lines.\n"}}})
+    results.patch("WORDS", {"claims": {"lite": {"2": "Two lines.\n"}}})
     tables = "#### The ledger\n\n| 2 |\n\n#### 1. one\n\n| a |\n\n#### 2. two\n\n| b |"
     assert results.explained(tables, "paper") == tables
     assert results.explained(tables, "lite") == tables + "\n\nTwo lines.\n"
@@ -185,13 +204,13 @@ def test_a_claim_has_its_paragraph_under_its_table(results, monkeypatch):
 
 def test_oracles_are_told_half_way_and_at_the_end(results, tmp_path, monkeypatch):
     study = STUDIES["main-medium"]
-    monkeypatch.setattr(results, "STUDIES", {study.name: study})
+    results.patch("STUDIES", {study.name: study})
     assert results.lengths(tmp_path) == ""  # nothing to tell yet
     fill(tmp_path, study, noise=0.0, of=lambda at: 40.0, keep=lambda point: point.at["variant"] == "oracle")
     page = results.lengths(tmp_path)
     assert "| TD3BC | walker2d-medium | lite | 3 | 20 | 40 | 41 | 83 |" in page  # of D4RL's file others report 82.7
     told = {"device": "cpu", "agent": "td3bc", "settings": {"batch": 256}, "env": "ant", "level": "medium"}
-    monkeypatch.setattr(results, "ORACLES", tmp_path / "oracle.jsonl")
+    results.patch("ORACLES", tmp_path / "oracle.jsonl")
     lines = [json.dumps({**told, "kind": "last", "at": at, "score": at / 1000}) for at in (50_000, 100_000)]
     results.ORACLES.write_text("\n".join(lines))
     assert (
@@ -202,7 +221,7 @@ def test_oracles_are_told_half_way_and_at_the_end(results, tmp_path, monkeypatch
 
 def test_what_the_unlabelled_data_is_worth_is_told_where_every_quality_was_run(results, tmp_path, monkeypatch):
     study = STUDIES["main-medium"]
-    monkeypatch.setattr(results, "STUDIES", {study.name: study})
+    results.patch("STUDIES", {study.name: study})
     earned = {"baseline": 30.0, "ss": 20.0, "oracle": 60.0}
     fill(tmp_path, study, noise=0.0, of=lambda at: earned[at["variant"]], keep=lambda point: point.at["agent"] == "dt")
     fill(tmp_path, study, noise=0.0, of=lambda at: 0.0, keep=lambda point: point.at.get("quality") == 10)
@@ -223,8 +242,8 @@ def test_seeds_that_share_their_luck_are_told_from_those_that_do_not(results):
 
 
 def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "STUDIES", {"idm-robust": STUDIES["idm-robust"]})
-    monkeypatch.setattr(results, "README", tmp_path / "README.md")
+    results.patch("STUDIES", {"idm-robust": STUDIES["idm-robust"]})
+    results.patch("README", tmp_path / "README.md")
     results.README.write_text("before\n<!-- generated: results -->\nold\n<!-- end -->\nafter\n")
     (tmp_path / "results").mkdir()
     hopper = {"dataset": "hopper-medium-expert", "quality": 50}
@@ -245,3 +264,62 @@ def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatc
     assert page.startswith("before\n<!-- generated: results -->\n![") and page.endswith("<!-- end -->\nafter\n")
     assert "**20 → 60**" in page and "60 [60, 60] with all actions known" in page and "3 seeds" in page
     assert "**0.015**" in page and "leaves 0.040" in page and "**12,345/s**" in page
+
+
+def test_claims_stand_in_one_number_beside_each_other(results, tmp_path):
+    study = STUDIES["main-medium-expert"]
+    assert results.claims(ledgers(results, tmp_path)) == ""  # nothing to tell yet
+    earned = {"baseline": 30.0, "ss": 20.0, "oracle": 60.0}
+    dt = {"noise": 0.0, "of": lambda at: earned[at["variant"]], "keep": lambda point: point.at["agent"] == "dt"}
+    fill(tmp_path, study, **dt)
+    page = results.claims(ledgers(results, tmp_path))
+    first, second, third = page.splitlines()[-12:-9]
+    # Averaged weights earn a point more in these samples. A gap of 40 of 60 by the last, of 40 of 61 by the averaged.
+    assert first.endswith(
+        "| mean of SS − of the labelled data alone: above 0 | ✗ −10.0 (12 of 36) | ✗ −10.0 (12 of 36) |"
+    )
+    assert second.endswith(
+        "| ✗ 67\N{NO-BREAK SPACE}% (2 of 6) | ✗ 66\N{NO-BREAK SPACE}% (2 of 6) |"
+    ) and third.endswith("| – | – |")
+    assert "lite, averaged weights |\n" in page and "the paper's training" not in page  # of which nothing is there
+
+
+def ledgers(results, store):
+    return {(scale, policy): ledger(store, scale, policy=policy) for scale in SCALES for policy in results.POLICIES}
+
+
+def test_how_good_labels_must_be_is_told_by_their_error(results, tmp_path):
+    study, figures = STUDIES["main-medium"], tmp_path / "figures"
+    figures.mkdir()
+    results.patch("STUDIES", {study.name: study})
+    assert results.needed(tmp_path, figures) == ""
+    errors = {10: 0.2, 30: 0.06, 50: 0.03, 70: 0.015, 90: 0.004, 100: 0.002}
+    scores = {10: 4.0, 30: 25.0, 50: 40.0, 70: 48.0, 90: 49.0, 100: 50.0}  # of an oracle's 50
+
+    def told(point):
+        one = {k: v for k, v in result(point, 0.0).items() if k != "schema"}
+        score = {"oracle": 50.0, "baseline": 10.0}.get(point.at["variant"], scores.get(point.at["quality"]))
+        error = {
+            "mse": errors[point.at["quality"]],
+            "validation_mse": 0.001 * scores[point.at["quality"]],
+            "by_round": [],
+        }
+        return {**one, "scores": {"last": 0.0, "average": score}, "idm": error}
+
+    for point in study.points("lite"):
+        if point.at["agent"] == "td3bc" and (point.at["variant"], point.at["quality"]) != ("baseline", 50):
+            cells.write(tmp_path, point.cell, told(point), ABOUT)
+    page = results.needed(tmp_path, figures)
+    # Two datasets with three seeds; q = 90 and 100 are in one range; at q = 50 there is nothing to compare with.
+    first, second = (part.splitlines() for part in page.split("labelled ones held out |"))
+    assert [line for line in first if line.startswith("| TD3BC")] == [
+        "| TD3BC | 0 to 0.01 | 12 | 99 % [98 %, 100 %] | 20 % | 79 % [78 %, 80 %] | 0 |",
+        "| TD3BC | 0.01 to 0.02 | 6 | 96 % | 20 % | 76 % | 0 |",
+        "| TD3BC | 0.05 to 0.1 | 6 | 50 % | 20 % | 30 % | 0 |",
+        "| TD3BC | above 0.1 | 6 | 8 % | 20 % | −12 % | 6 |",
+    ]
+    held_out = [line.split(" | ")[1:3] for line in second if line.startswith("| TD3BC")]
+    assert held_out == [["0 to 0.01", "6"], ["0.02 to 0.05", "18"], ["0.05 to 0.1", "6"]]
+    assert "Rank correlation of SS with this error: TD3BC −1.00." in first
+    assert "Rank correlation of SS with this error: TD3BC 1.00." in second
+    assert "All 30 trainings" in page and (figures / "needed-labels.png").stat().st_size

@@ -11,7 +11,7 @@ import pytest
 
 from ssorl.agents import make
 from ssorl.errors import SsorlError
-from ssorl.study.cost import DEVICES, cost, rate, work
+from ssorl.study.cost import DEVICES, _work, cost, rate, work
 from ssorl.study.grid import DEFAULTS, FIGURES, Cell, Grid, Study, resolve
 from ssorl.study.own import find
 from ssorl.study.paper import STUDIES
@@ -197,6 +197,15 @@ def test_a_mistake_is_one_sentence(asked, words):
 
 
 # What it takes ---------------------------------------------------------------------------------------------
+
+
+def test_work_of_weights_and_rates_is_counted_once():
+    small = (("batch", 4), ("context", 3), ("heads", 1), ("layers", 1), ("width", 8))
+    first = work("dt-joint", (*small, ("lambda_r", 0.5), ("lambda_s", 0.25)))
+    programs = _work.cache_info().misses
+    assert work("dt-joint", (*small, ("lambda_r", 2.0), ("lr", 1e-3))) == first
+    assert _work.cache_info().misses == programs
+    assert work("dt-joint", (*small, ("dropout", 0.0))) < first  # what is zero need not be done
 
 
 def test_work_is_counted_in_the_program():

@@ -307,10 +307,10 @@ def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = 
         at = {"study": part.name, "scale": part.scale, "page": str(path)}
         return print_json({**at, **told, **({"claims": rows} if claims else {})})
     for verdict in claims:
-        name, value, claimed, says = one_number(verdict.whole)
         print(verdict)
         if verdict.whole.estimate:
-            print(f"    {name}: {value}, claimed {claimed}: {says}")
+            told = one_number(verdict.whole)
+            print(f"    {told.name}: {told.value} at {told.places} places, claimed {told.claimed}: {told.so_far}")
     print(path)
     return None
 

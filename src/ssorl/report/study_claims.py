@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ssorl.report import answer as words
 from ssorl.report import study_parts as parts
@@ -14,10 +14,11 @@ from ssorl.report.study_charts import Chart, Figure
 from ssorl.study.claims import PART, Judged, Verdict
 
 KINDS = {"holds": "c2", "fails": "c1", "open": "plain"}
-SO_FAR = {"holds": "as claimed", "fails": "contrary to it", "open": "too wide to tell"}
-LEDGER = (
-    "In one number: over all places that the claim speaks of, or those that are there, with its 95 % interval. It "
-    "tells which way the results point; the verdict rests on the checks below."
+SO_FAR = {"holds": "as claimed", "fails": "the other way", "open": "too wide to tell"}
+ONE = "Each claim in one number"
+NUMBERS = (
+    "Over all places that the claim speaks of, or those that are there, with a 95 % interval: which way the results "
+    "point. It decides nothing; the verdicts rest on the checks below."
 )
 DRAWN = 40  # checks that are drawn; more are in the table alone
 UNITS = {"points": "points of the score", "share": "%"}
@@ -28,6 +29,12 @@ def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
     n = Counter(verdict.outcome for verdict in verdicts)
     said = f"Of the paper's {len(verdicts)} claims: {n['confirmed']} confirmed, {n['refuted']} refuted, "
     said += f"{n['undecided']} undecided."
+    way = Counter(verdict.whole.so_far for verdict in verdicts if verdict.whole.estimate)
+    if way:
+        said += (
+            f" In one number each, {way['holds']} point as claimed, {way['fails']} the other way, and {way['open']} "
+        )
+        said += "are too wide to tell."
     note = "A claim is confirmed if the 95 % interval of every check lies in the range claimed, refuted if one lies "
     note += "outside even when widened for the number of checks and of seeds, and else undecided."
     parted = [f"{PART[:1].upper()}{PART[1:]}."] if any(verdict.note == PART for verdict in verdicts) else []
@@ -36,23 +43,32 @@ def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
 
 def ledger_figures(verdicts: list[Verdict]) -> list[Figure]:
     """The ledger, and the checks of each claim."""
-    head = ("claim", "verdict", "what it says", "in one number", "", "claimed", "so far")
-    head += ("checks hold", "fail", "open", "cells missing")
-    rows = [
-        (v.claim.number, v.outcome, v.claim.statement, *one_number(v.whole), *v.counts.values(), len(v.missing))
-        for v in verdicts
-    ]
-    ledger = Figure("ledger", "The ledger", LEDGER, [Chart("The ledger", Table("claims", head, rows))])
-    return [ledger, *map(_figure, verdicts)]
+    head = ("claim", "verdict", "what it says", "checks hold", "fail", "open", "cells missing")
+    rows = [(v.claim.number, v.outcome, v.claim.statement, *v.counts.values(), len(v.missing)) for v in verdicts]
+    ledger = Figure("ledger", "The ledger", "", [Chart("The ledger", Table("claims", head, rows))])
+    head = ("claim", "in one number", "value", "places", "claimed", "so far")
+    rows = [(v.claim.number, *one_number(v.whole)) for v in verdicts]
+    numbers = Figure("numbers", ONE, NUMBERS, [Chart(ONE, Table("claims-in-one-number", head, rows))])
+    return [ledger, numbers, *map(_figure, verdicts)]
 
 
-def one_number(whole: Judged) -> tuple[str, str, str, str]:
-    """A claim as a whole: what was taken of all places, what it is, what was claimed, and which way it points."""
+class OneNumber(NamedTuple):
+    """A claim as a whole, in words."""
+
+    name: str  # what was taken of all places
+    value: str
+    places: str  # how many of them it is of
+    claimed: str
+    so_far: str  # which way it points
+
+
+def one_number(whole: Judged) -> OneNumber:
+    """A claim as a whole, to be read."""
     check, percent = whole.check, whole.check.unit == "share"
     value = parts.text(whole.estimate, percent, words.share if percent else lambda x: f"{x:.1f}".replace("-", "−"))
-    of = len(check.groups[0]) if check.groups else 0
-    told = f"{value} ({whole.places} of {of} places)" if 0 < whole.places < of else value
-    return check.name, told, check.claimed, SO_FAR[whole.so_far] if whole.estimate else "–"
+    places = f"{whole.places} of {len(check.groups[0]) if check.groups else 0}"
+    so_far = SO_FAR[whole.so_far] if whole.estimate else "–"
+    return OneNumber(check.name, value.replace(" ", "\N{NO-BREAK SPACE}"), places, check.claimed, so_far)
 
 
 def claim_json(verdict: Verdict) -> dict[str, Any]:

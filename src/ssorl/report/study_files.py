@@ -25,6 +25,7 @@ MARKS = {"ss": "o", "oracle": "D", "baseline": "s", "c0": "s", "c1": "o", "c2": 
 MARKED = 8  # points up to which an axis has its numbers at them
 ACROSS = 3  # panels in a row
 SIZE = (3.5, 2.7)  # inches of a panel
+DPI = 150
 LEGEND = 60  # and characters of a legend below it
 SIGN = 9  # of them for each name's sign and the space around it
 WORDS = 52  # characters of a title that fit above one
@@ -48,7 +49,7 @@ def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> li
         n = -(-len(charts) // rows)  # as even as can be: four are two and two
         alike = len({tuple(chart.legend) for chart in charts}) == 1
         tall = SIZE[1] * rows + 0.6 + 0.14 * len(charts[0].legend) * (len(charts) == 1)  # a name a line under one panel
-        sheet, axes = plt.subplots(rows, n, figsize=(SIZE[0] * n, tall), layout="constrained", squeeze=False)
+        sheet, axes = plt.subplots(rows, n, figsize=(SIZE[0] * n, tall), layout="constrained", squeeze=False, dpi=DPI)
         for axis, chart in zip(axes.flat, charts, strict=False):
             _draw(axis, chart)
             if title.startswith(chart.title):  # said above all panels
@@ -62,12 +63,14 @@ def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> li
         for axis in axes.flat[len(charts) :]:
             axis.set_visible(False)
         sheet.suptitle(f"{fill(_plain(title, 160), WORDS * n)}\n{note}", fontsize=9)
+        sheet.draw_without_rendering()
+        sheet.set_layout_engine("none")  # laid out once, for both files
         for suffix in (".png", ".pdf"):
             path = stem.with_name(f"{stem.name}-{figure.key}{suffix}")
             with atomic(path) as fresh:
                 # Without a date, the same results give the same file.
                 about: dict[str, Any] = {"metadata": {"CreationDate": None}} if suffix == ".pdf" else {}
-                sheet.savefig(fresh, dpi=150, **about)
+                sheet.savefig(fresh, **about)
             out.append(path)
         plt.close(sheet)
     return out
@@ -106,8 +109,8 @@ def _draw(axis: Any, chart: Chart) -> None:
             axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
             if len(x) == 1:  # no width to fill
                 axis.vlines(x, low, high, color=colour, alpha=0.5, linewidth=4)
-    at = sorted({v for line in chart.lines for v in line.x if known(v) and line.joined})
-    if 0 < len(at) <= MARKED:
+    at = sorted({v for line in chart.lines for v in line.x if known(v)})
+    if 0 < len(at) <= MARKED and all(line.joined for line in chart.lines):
         axis.set_xticks(at)
     if chart.bars:
         _across(axis, chart)

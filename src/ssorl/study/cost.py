@@ -155,9 +155,18 @@ def _fits(settings: Pairs, rounds: int) -> Fits:
     return Fits(config.steps * config.members * (rounds + 1), 6.0 * size * config.batch)
 
 
-@cache
 def work(agent: str, settings: Pairs) -> float:
     """Floating-point operations of one update, counted in its program; nothing is compiled or computed."""
+    from ssorl.agents import AGENTS
+
+    usual = AGENTS[agent]()
+    # How large a weight or a rate is changes no program, but whether it is zero may.
+    same = [k for k, v in settings if isinstance(v, float) and v and getattr(usual, k)]
+    return _work(agent, tuple((k, v) for k, v in settings if k not in same))
+
+
+@cache
+def _work(agent: str, settings: Pairs) -> float:
     import jax
     import jax.numpy as jnp
 
