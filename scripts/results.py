@@ -20,6 +20,7 @@ from results_shared import IDMS, ROOT, SCALES, TITLES, TRAINING, interval, table
 from ssorl.report import study_parts as parts
 from ssorl.report.study import page
 from ssorl.report.study_answer import answer
+from ssorl.report.study_claims import ONE
 from ssorl.study import cells, stats
 from ssorl.study.cost import cost
 from ssorl.study.execute import BLANK
@@ -173,7 +174,10 @@ def part(study, scale: str, store: Path, only: dict[str, list], policy: str | No
         lines.append(f"![{study.title}](figures/{picture.name})")
     tables = html.with_suffix(".md").read_text().split("\n## ")[1:]
     # A histogram is no table to be read, nor is a curve of ten points beside eight others.
-    if tables := [text for text in tables if study.figure != "density" and not text.startswith("Learning curves")]:
+    # The claims' one numbers stand near the top, all scales beside each other.
+    if tables := [
+        text for text in tables if study.figure != "density" and not text.startswith(("Learning curves", ONE))
+    ]:
         lines.append(explained(decided("## " + "\n## ".join(tables), scale).replace("## ", "#### ").strip(), scale))
     asked = [f"{axis}={value}" for axis, values in only.items() for value in values]
     command = ["ssorl", "study", "run", study.name, "--scale", scale, *(["--only", *asked] if asked else [])]

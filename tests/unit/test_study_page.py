@@ -10,6 +10,7 @@ from markupsafe import escape
 from study_samples import fill
 
 from ssorl.report import study_charts, study_parts
+from ssorl.report.answer import share
 from ssorl.report.study import page
 from ssorl.report.study_answer import answer, caveats
 from ssorl.report.study_svg import columns
@@ -387,6 +388,24 @@ def test_the_ledger_is_a_page(tmp_path):
     assert "7. confirmed: Windows with k = 1 beat" in html and "k = 1 − k = 0" in html
     ledger = next(part for part in path.with_suffix(".md").read_text().split("\n## ") if part.startswith("The ledger"))
     assert len(ledger.splitlines()) == 2 + 2 + 12 and "| 7 | confirmed |" in ledger
+
+
+def test_a_share_is_a_percentage_without_a_sign_of_nothing():
+    assert [share(x) for x in (-0.0004, 0.0, 0.004, -0.021, 0.5, -0.5, None)] == [
+        *("0.0 %", "0 %", "0.4 %", "−2.1 %", "50 %", "−50 %", "–")
+    ]
+
+
+def test_the_ledger_tells_each_claim_in_one_number(tmp_path):
+    fill(tmp_path, STUDIES["idm-architecture"], noise=0.3)
+    text = page(STUDIES["claims"], "lite", tmp_path).with_suffix(".md").read_text()
+    assert "In one number each, 1 point as claimed, 0 the other way, and 0 are too wide to tell." in text
+    table = next(part for part in text.split("\n## ") if part.startswith("Each claim in one number"))
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
+    assert (
+        len(rows) == 12 and rows[0][2:4] == ["–", "0 of 36"] and rows[6][3:] == ["12 of 12", "above 0", "as claimed |"]
+    )
+    assert float(rows[6][2].split()[0]) == pytest.approx(6, abs=0.5)  # what these samples take from k = 0 and k = 2
 
 
 def test_upright_bars_have_the_height_of_their_value():

@@ -35,7 +35,9 @@ def share(value: Value) -> str:
     if not known(value):
         return "–"
     percent = 100 * value
-    return f"{percent:.1f} %".replace("-", "−") if 0 < abs(percent) < 3 else f"{percent:.0f} %".replace("-", "−")
+    # Adding zero takes the sign of what rounds to it.
+    text = f"{round(percent, 1) + 0.0:.1f} %" if 0 < abs(percent) < 3 else f"{percent:.0f} %"
+    return text.replace("-", "−")
 
 
 def agent(result: dict) -> str:
