@@ -187,7 +187,7 @@ def test_it_learns(name):
     expert = np.tanh(eps.obs[eps.obs_row] @ rng.standard_normal((N_OBS, N_ACT)).astype(np.float32))
     act = np.clip(expert + 0.2 * rng.standard_normal(expert.shape), -1, 1).astype(np.float32)
     eps = replace(eps, act=act, rew=1 - np.square(act - expert).mean(1), terminated=np.ones(400, bool))
-    agent, errors = small(name, updates=1000), []
+    agent, errors = small(name, updates=500), []
 
     def look(look):
         own = jax.tree.map(lambda x: x[0], look.state)
@@ -200,7 +200,7 @@ def test_it_learns(name):
     carry, key = agent.begin(N_OBS, N_ACT), jax.random.key(0)
     every = jax.jit(jax.vmap(lambda params, o: agent.act(params, carry, o, 0.0, key)[0], in_axes=(None, 0)))
     before = error(agent.init(jax.random.key(0), N_OBS, N_ACT), eps.obs)
-    done = train(agent, Run(eps), every=500, callback=look)
+    done = train(agent, Run(eps), every=250, callback=look)
     assert errors[-1] < 0.15 * before
     losses = [c for metric, c in done.curve.items() if metric.endswith("loss") or metric == "imitation"]
     assert any(c[-1] < c[0] for c in losses)

@@ -17,7 +17,6 @@ from ssorl.errors import SsorlError
 from ssorl.train import Run, train
 
 TINY = {"layers": 1, "heads": 2, "width": 16, "context": 3, "batch": 64, "warmup": 10, "max_time": 64, "dropout": 0.0}
-HALF = TINY | {"batch": 32, "unlabelled": 32}
 N_OBS, N_ACT, K = 3, 2, 4
 
 
@@ -66,13 +65,14 @@ def test_joint_learns_from_trajectories_without_actions(turning):
     """Four trajectories have actions; from all it learns where the states go, and from these what to do."""
     act = turning.act.copy()
     act[48:] = np.nan
-    agent = make("dt-joint", "quick", **HALF, lr=5e-3, lambda_s=1.0, lambda_r=1.0, updates=1200)
-    curve = train(agent, Run(turning.with_actions(act)), every=200).curve
+    small = TINY | {"batch": 16, "unlabelled": 16, "lr": 1e-2, "lambda_s": 1.0, "lambda_r": 1.0}
+    curve = train(make("dt-joint", "quick", **small, updates=800), Run(turning.with_actions(act)), every=200).curve
     assert curve["obs_loss"][-1] < 0.1  # over both kinds: 4 for the mean, 1.9 for a state that stays
     assert curve["rew_loss"][-1] < 0.05  # 1 for the mean
     assert curve["nll"][-1] < curve["nll"][0] - 1
 
-    nothing = train(agent, Run(turning.with_actions(np.full_like(act, np.nan))), every=200).curve
+    hidden = turning.with_actions(np.full_like(act, np.nan))
+    nothing = train(make("dt-joint", "quick", **small, updates=500), Run(hidden), every=100).curve
     assert nothing["obs_loss"][-1] < 0.1
     assert (nothing["nll"] == 0).all() and (nothing["entropy"] == 0).all()
     np.testing.assert_allclose(nothing["temperature"], 0.1, rtol=1e-4)  # no entropy to hold to a bound
