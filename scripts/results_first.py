@@ -22,9 +22,9 @@ from results_shared import (
 )
 
 from ssorl.report import study_parts as parts
-from ssorl.report.study_claims import OneNumber, one_number
+from ssorl.report.study_claims import one_number
 from ssorl.study import stats
-from ssorl.study.claims import Judged, Verdict, ledger
+from ssorl.study.claims import Verdict, ledger
 from ssorl.study.found import gather, select, values
 from ssorl.study.paper import STUDIES
 
@@ -71,32 +71,31 @@ def in_short(store: Path, ledgers: Ledgers) -> str:
 
 
 def claims(ledgers: Ledgers) -> str:
-    """Each of the paper's claims in one number, wherever there is one."""
-    columns = {
-        f"{TITLES[scale]}, {name}": (scale, policy) for scale in SCALES[::-1] for policy, name in POLICIES.items()
-    }
-    rows = []
-    for verdicts in zip(*(ledgers[at] for at in columns.values()), strict=True):
-        whole, statement = verdicts[0].whole, verdicts[0].claim.statement
-        told = [one_number(verdict.whole) for verdict in verdicts]
-        rows.append([str(verdicts[0].claim.number), statement, f"{told[0].name}: {whole.check.claimed}"])
-        rows[-1] += [pointed(one, verdict.whole) for one, verdict in zip(told, verdicts, strict=True)]
-    there = [i for i in range(len(columns)) if any(row[3 + i] != "–" for row in rows)]
+    """Each of the paper's claims in one number and its verdict, at the scales that have any."""
+    there = [scale for scale in SCALES[::-1] if any(one.whole.estimate for one in ledgers[scale, "last"])]
     if not there:
         return ""
-    head = ["", "the paper says", "in one number, as claimed", *(list(columns)[i] for i in there)]
-    rows = [row[:3] + [row[3 + i] for i in there] for row in rows]
+    rows = []
+    for i, first in enumerate(ledgers[there[0], "last"]):
+        told, claim = one_number(first.whole), first.claim
+        row = [str(claim.number), f"{claim.statement}<br>*{told.name}: {told.claimed}*"]
+        rows.append(row + [judged([ledgers[scale, policy][i] for policy in POLICIES]) for scale in there])
+    head = ["", "the paper says, *and as claimed in one number*", *(TITLES[scale] for scale in there)]
     return "\n\n".join(["## The paper's claims in one number each", words("page", "claims"), table(head, rows)])
 
 
-POINTS = {"holds": "✓", "fails": "✗", "open": "?"}
-
-
-def pointed(told: OneNumber, whole: Judged) -> str:
-    """A number with which way it points, and of how many places where some are missing."""
-    if not whole.estimate:
+def judged(by_policy: list[Verdict]) -> str:
+    """The number by each policy, which way it points, of how many places where some are missing; and the verdict."""
+    if not any(one.whole.estimate for one in by_policy):
         return "–"
-    return f"{POINTS[whole.so_far]} {told.value}" + (f" ({told.places})" if whole.missing else "")
+    last = by_policy[0]
+    lines = [f"{POINTS[one.whole.so_far]} {one_number(one.whole).value}" for one in by_policy]
+    lines += [f"at {one_number(last.whole).places} places"] if last.whole.missing else []
+    n = last.counts
+    return "<br>".join([*lines, f"{last.outcome}: {n['holds']} hold, {n['fails']} fail, {n['open']} open"])
+
+
+POINTS = {"holds": "✓", "fails": "✗", "open": "?"}
 
 
 def worth(store: Path) -> str:
