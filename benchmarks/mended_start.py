@@ -1,10 +1,10 @@
 """Is it the start of an episode by which self-trained labels spoil a policy? Labels of two models, swapped there alone.
 
-    python benchmarks/mended_start.py label --seeds 0 1 2          # two sets of labels a split, into --work
-    python benchmarks/mended_start.py train bc --seeds 0 1 2       # lines to results/mended-start.jsonl
-    python benchmarks/mended_start.py                              # docs/idm.md's table
+    python benchmarks/mended_start.py label --quality 100 --seeds 0 1     # two sets of labels a split, into --work
+    python benchmarks/mended_start.py train bc --quality 100 --seeds 0 1  # lines to results/mended-start.jsonl
+    python benchmarks/mended_start.py                                     # docs/idm.md's table
 
-Default-size walker2d-medium-expert, a tenth labelled at q = 50, the model `paper-quick`: after one round, and after
+Default-size walker2d-medium-expert, a tenth labelled, the model `paper-quick`: after one round, and after
 self-training with m = 2, N = 3. A policy is played at every look, since near a fall it changes from one to the next.
 """
 
@@ -13,6 +13,7 @@ import json
 import re
 import time
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -31,12 +32,13 @@ from ssorl.train import Look, Run, train
 
 ROOT = Path(__file__).parents[1]
 STORE, PAGE = ROOT / "results" / "mended-start.jsonl", ROOT / "docs" / "idm.md"
-ENV, QUALITY, MEMBERS, ROUNDS = "walker2d", 50, 2, 3
+ENV, MEMBERS, ROUNDS = "walker2d", 2, 3
 START = 100  # steps of an episode
 FALLEN = 10  # points: a walker that falls soon after its start earns less
 SETTINGS = {
-    "bc": {"hidden": (256, 256), "batch": 256, "updates": 30_000},
-    "td3bc": {"batch": 256, "updates": 40_000},
+    "bc": {"preset": "paper", "hidden": (256, 256), "batch": 256, "updates": 30_000},
+    "dt": {"preset": "quick"},
+    "td3bc": {"preset": "paper", "batch": 256, "updates": 40_000},
 }
 VARIANTS = {  # labels of the first steps, and of the others
     "one round": ("once", "once"),
@@ -48,21 +50,21 @@ VARIANTS = {  # labels of the first steps, and of the others
 }
 
 
-def split(seed: int):
-    return ssorl.split(ssorl.load(f"sim/{ENV}-medium-expert"), fraction=0.1, quality=QUALITY, seed=seed)
+def split(quality: float, seed: int):
+    return ssorl.split(ssorl.load(f"sim/{ENV}-medium-expert"), fraction=0.1, quality=quality, seed=seed)
 
 
-def label(work: Path, seed: int) -> None:
-    task = split(seed)
+def label(work: Path, quality: float, seed: int) -> None:
+    task = split(quality, seed)
     rounds = self_train(task.data, IDMS["paper-quick"], MEMBERS, ROUNDS, seed)
     steps = np.flatnonzero(~task.data.labelled)
-    write_npz(work / f"{seed}.npz", {n: predict(r.idm, task.data, steps).mean for n, r in
+    write_npz(work / f"{quality:g}-{seed}.npz", {n: predict(r.idm, task.data, steps).mean for n, r in
                                      (("once", rounds[0]), ("last", rounds[-1]))})  # fmt: skip
 
 
-def labelled(work: Path, seed: int, variant: str) -> tuple[Episodes, float]:
+def labelled(work: Path, quality: float, seed: int, variant: str) -> tuple[Episodes, float]:
     """The trajectories as this variant fills them in, and the squared error of what was filled in."""
-    task, told = split(seed), read_npz(work / f"{seed}.npz")
+    task, told = split(quality, seed), read_npz(work / f"{quality:g}-{seed}.npz")
     eps, steps = task.data, np.flatnonzero(~task.data.labelled)
     true = task.whole.scaled_actions()
     at = (np.arange(eps.n_steps) - eps.start[eps.episode_of_step])[steps]
@@ -78,9 +80,10 @@ def labelled(work: Path, seed: int, variant: str) -> tuple[Episodes, float]:
     return eps.with_actions(act), float(np.square(filled - true[steps]).mean())
 
 
-def learn(name: str, work: Path, seed: int, variant: str, episodes: int) -> dict:
-    began, agent = time.perf_counter(), make(name, "paper", **SETTINGS[name])
-    eps, mse = labelled(work, seed, variant)
+def learn(name: str, work: Path, quality: float, seed: int, variant: str, episodes: int) -> dict:
+    began, agent = time.perf_counter(), make(name, **SETTINGS[name])
+    eps, mse = labelled(work, quality, seed, variant)
+    agent = agent.fitted_to(ENV, eps) if hasattr(agent, "fitted_to") else agent
     at, scores = [], []
 
     def look(look: Look) -> None:
@@ -91,7 +94,7 @@ def learn(name: str, work: Path, seed: int, variant: str, episodes: int) -> dict
 
     train(agent, Run(eps, seed), every=agent.updates // 10, callback=look)
     return {
-        "agent": name, "env": ENV, "quality": QUALITY, "seed": seed, "variant": variant, "mse": mse, "start": START,
+        "agent": name, "env": ENV, "quality": quality, "seed": seed, "variant": variant, "mse": mse, "start": START,
         "at": at, "scores": scores, "episodes": episodes, "settings": asdict(agent), "members": MEMBERS,
         "rounds": ROUNDS, "seconds": round(time.perf_counter() - began), **about.everything(),
     }  # fmt: skip
@@ -101,12 +104,12 @@ def table() -> str:
     """A row a variant: means over seeds and the looks of the second half of a training."""
     told = [json.loads(line) for line in STORE.read_text().splitlines()]
     agents = list(dict.fromkeys(one["agent"] for one in told))
-    heads = ["labels", "MSE"]
+    heads = ["q", "labels", "MSE"]
     heads += [f"{name.upper()}{what}" for name in agents for what in (": score", " of each seed", ": fallen")]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for variant in VARIANTS:
-        mine = [one for one in told if one["variant"] == variant]
-        row = [variant, f"{np.mean([one['mse'] for one in mine]):.3f}"]
+    for quality, variant in product(sorted({one["quality"] for one in told}), VARIANTS):
+        mine = [one for one in told if (one["quality"], one["variant"]) == (quality, variant)]
+        row = [f"{quality:g}", variant, f"{np.mean([one['mse'] for one in mine]):.3f}"]
         for name in agents:
             late = np.array([one["scores"][len(one["scores"]) // 2 :] for one in mine if one["agent"] == name])
             if not late.size:
@@ -122,6 +125,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", nargs="?", choices=("label", "train", "table"), default="table")
     p.add_argument("agent", nargs="?", choices=SETTINGS, default="bc")
+    p.add_argument("--quality", type=float, default=100)
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     p.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     p.add_argument("--episodes", type=int, default=10)
@@ -129,11 +133,11 @@ def main() -> None:
     args = p.parse_args()
     if args.what == "label":
         for seed in args.seeds:
-            label(args.work, seed)
+            label(args.work, args.quality, seed)
         return
     for seed in args.seeds if args.what == "train" else ():
         for variant in args.variants:
-            told = learn(args.agent, args.work, seed, variant, args.episodes)
+            told = learn(args.agent, args.work, args.quality, seed, variant, args.episodes)
             print(seed, variant, round(told["mse"], 4), told["scores"], told["seconds"], flush=True)
             with STORE.open("a") as file:
                 file.write(json.dumps(told) + "\n")

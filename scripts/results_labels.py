@@ -41,7 +41,7 @@ def gap(store: Path) -> str:
     """What better labels are worth: every split on which an agent was trained with the labels of both models."""
     rows = []
     for scale in SCALES:
-        for study in (STUDIES[name] for name in ("idm-robust", "idm-robust-agents") if name in STUDIES):
+        for study in (STUDIES[name] for name in LABELS if name in STUDIES):
             found = [one for one in gather(study, scale, store, policy="average") if one.result]
             for agent, dataset in dict.fromkeys((one.at["agent"], one.at["dataset"]) for one in found):
                 rows += closed(select(found, {"agent": agent, "dataset": dataset}), scale)
