@@ -249,6 +249,9 @@ def test_a_part_decides_no_claim(tmp_path):
     for only in ({"agent": ["td3bc"]}, {"quality": [10]}, {"variant": ["ss"]}, {"idm": ["paper"]}):
         verdicts = ledger(tmp_path, "lite", only=only)
         assert {v.outcome for v in verdicts} == {"undecided"} and verdicts[0].note == claims.PART
+    fill(tmp_path, STUDIES["self-training"], "lite", noise=0.3, keep=lambda p: p.at["idm"] == "ours")
+    alone = ledger(tmp_path, "lite", only={"idm": ["ours"]})[5]  # of what is compared, one is not asked for
+    assert alone.whole.estimate is None and alone.whole.says == "open"
     one = ledger(tmp_path, "lite", only={"agent": ["td3bc"]})[0]
     assert one.counts == {"holds": 12, "fails": 0, "open": 0}  # the checks themselves are told
 

@@ -309,8 +309,8 @@ def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = 
     for verdict in claims:
         print(verdict)
         if verdict.whole.estimate:
-            told = one_number(verdict.whole)
-            print(f"    {told.name}: {told.value} at {told.places} places, claimed {told.claimed}: {told.so_far}")
+            one = one_number(verdict.whole)
+            print(f"    {one.name}: {one.value} at {one.places} places, claimed {one.claimed}: {one.so_far}")
     print(path)
     return None
 

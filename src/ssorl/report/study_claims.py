@@ -31,10 +31,8 @@ def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
     said += f"{n['undecided']} undecided."
     way = Counter(verdict.whole.so_far for verdict in verdicts if verdict.whole.estimate)
     if way:
-        said += (
-            f" In one number each, {way['holds']} point as claimed, {way['fails']} the other way, and {way['open']} "
-        )
-        said += "are too wide to tell."
+        said += f" In one number each, {way['holds']} point as claimed, {way['fails']} the other way, and "
+        said += f"{way['open']} are too wide to tell."
     note = "A claim is confirmed if the 95 % interval of every check lies in the range claimed, refuted if one lies "
     note += "outside even when widened for the number of checks and of seeds, and else undecided."
     parted = [f"{PART[:1].upper()}{PART[1:]}."] if any(verdict.note == PART for verdict in verdicts) else []

@@ -127,9 +127,9 @@ def seven(found: list[Found]) -> Iterator[Check]:
 
 def _thirds(found: list[Found], axis: str, apart: dict[tuple[str, str], float]) -> Iterator[Check]:
     for at, name in _places(found, "labelled-quality", "dataset", "agent"):
-        for (better, worse), least in apart.items():
-            pair = (tasks(found, "labelled-quality", **at, **{axis: third}) for third in (better, worse))
-            yield better_iqm(name=f"{name}: {axis} {better} − {worse}", groups=tuple(pair), low=least)
+        for (above, below), least in apart.items():
+            pair = (tasks(found, "labelled-quality", **at, **{axis: third}) for third in (above, below))
+            yield better_iqm(name=f"{name}: {axis} {above} − {below}", groups=tuple(pair), low=least)
 
 
 def eight(found: list[Found]) -> Iterator[Check]:

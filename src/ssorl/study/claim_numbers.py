@@ -35,8 +35,8 @@ def all_reach(found: list[Found]) -> Check:
 
 
 def _rivals(found: list[Found], study: str, named: str, ours: str, *others: str) -> Check:
-    groups = (tasks(found, study, idm=name) for name in (ours, *others))
-    return Check(f"IQM with {named}", _above_others, tuple(groups), low=0.0)
+    rivals = [tasks(found, study, idm=name) for name in others] or [[]]  # in a part of the results there may be none
+    return Check(f"IQM with {named}", _above_others, (tasks(found, study, idm=ours), *rivals), low=0.0)
 
 
 def one_round(found: list[Found]) -> Check:
