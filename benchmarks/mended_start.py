@@ -38,7 +38,6 @@ FALLEN = 10  # points: a walker that falls soon after its start earns less
 SETTINGS = {
     "bc": {"preset": "paper", "hidden": (256, 256), "batch": 256, "updates": 30_000},
     "dt": {"preset": "quick"},
-    "td3bc": {"preset": "paper", "batch": 256, "updates": 40_000},
 }
 VARIANTS = {  # labels of the first steps, and of the others
     "one round": ("once", "once"),

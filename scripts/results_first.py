@@ -31,7 +31,7 @@ from ssorl.study.paper import STUDIES
 ORACLES = ROOT / "results" / "oracle.jsonl"  # of benchmarks/oracle.py
 
 
-POLICIES = {"last": "last weights", "average": "averaged weights"}
+POLICIES = ("last", "average")  # whose weights score
 Ledgers = dict[tuple[str, str], list[Verdict]]  # by scale and policy
 
 
