@@ -296,7 +296,7 @@ def folder_name(choices: dict, at: Path) -> str:
     import ssorl
     from ssorl.keep import Watch
 
-    class Opened(Exception):
+    class OpenedError(Exception):
         pass
 
     class Stop(Watch):
@@ -304,13 +304,13 @@ def folder_name(choices: dict, at: Path) -> str:
 
         def has_opened(self, folder: Path, begun: bool, finished: bool) -> None:
             self.name = folder.name
-            raise Opened
+            raise OpenedError
 
     stop, before = Stop(), Path.cwd()
     os.chdir(at)
     try:
         ssorl.run(OLD / "data.npz", watch=stop, **choices)
-    except Opened:
+    except OpenedError:
         pass
     finally:
         os.chdir(before)

@@ -10,9 +10,12 @@ from surface import describe
 import ssorl
 
 # Names that user code and the docs rely on: no version may drop them, whatever the snapshot says.
-STAY = [f"ssorl.{name}" for name in "load split fit_idm label train evaluate run load_policy".split()]
-STAY += [f"ssorl.data.{name}" for name in "load save coupled apply truth Episodes".split()]
-STAY += [f"ssorl.data.Episodes.{name}" for name in "with_actions with_meta start act obs rew returns lengths".split()]
+STAY = [f"ssorl.{name}" for name in ["load", "split", "fit_idm", "label", "train", "evaluate", "run", "load_policy"]]
+STAY += [f"ssorl.data.{name}" for name in ["load", "save", "coupled", "apply", "truth", "Episodes"]]
+STAY += [
+    f"ssorl.data.Episodes.{name}"
+    for name in ["with_actions", "with_meta", "start", "act", "obs", "rew", "returns", "lengths"]
+]
 STAY += ["ssorl.agents.AGENTS"]
 
 
