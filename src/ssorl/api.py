@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ssorl.agents import make
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
+from ssorl.envs import TrustedName, require_trusted
 from ssorl.errors import SsorlError, nearest
 from ssorl.evaluate import Scores
 from ssorl.evaluate import evaluate as play
@@ -74,13 +75,19 @@ def train(
     kind = suited(make(agent, preset, **settings), eps.meta.env, eps)
     done = train_one(kind, Run(eps, seed), every=kind.updates)
     params = done.average if policy == "average" else done.policy
-    return Policy(Player(kind, params, done.scaler, eps.meta.low, eps.meta.high), eps.meta.env)
+    return Policy(Player(kind, params, done.scaler, eps.meta.low, eps.meta.high), eps.meta.env, eps.meta.source)
 
 
 def evaluate(policies: Policy | Sequence[Policy], env: str | None = None, episodes: int = 30, seed: int = 0) -> Scores:
     """What one or several policies earn in an environment, by default the one their data came from."""
     some = [policies] if isinstance(policies, Policy) else list(policies)
-    name = env or next((p.env for p in some if p.env), None)
-    if name is None:
-        raise SsorlError("no environment is known for these policies; name one, as in evaluate(policy, env='hopper')")
+    if env:
+        name = TrustedName(env)
+    else:
+        home = next((p for p in some if p.env), None)
+        if home is None or home.env is None:
+            raise SsorlError(
+                "no environment is known for these policies; name one, as in evaluate(policy, env='hopper')"
+            )
+        name = require_trusted(home.env, home.source)
     return play([p.player for p in some], name, episodes, seed)

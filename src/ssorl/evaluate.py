@@ -70,7 +70,7 @@ def evaluate(
     threads: int | None = None,
     watch: Callable[[envs.Env], None] | None = None,
 ) -> Scores:
-    """Let every player play `episodes` episodes of `env`, a name as for `envs.make`.
+    """Let every player play `episodes` episodes of `env`, a name as for `envs.make` (`module:Id` as a `TrustedName`).
 
     The seed decides the starting states, which are the same for every player. A player's result depends neither on
     the others nor on the number of simulator threads (on a CPU to the bit; a GPU may round otherwise for other shapes).

@@ -19,6 +19,7 @@ from ssorl import about
 from ssorl.checkpoint import differences, save_policy
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split
+from ssorl.envs.trust import flag
 from ssorl.errors import DataError, SsorlError
 from ssorl.idm import files
 from ssorl.idm.fill import Filled
@@ -56,6 +57,10 @@ class Folder(Keep):
                 _check_space(path, plan, eps)
                 record = {"config": config, "command": command, "started": _now(), **about.everything()}
                 write_json(path / "config.json", record)
+            elif (again := _module_flag(record["config"])) and config["env"] != record["config"]["env"]:
+                raise SsorlError(
+                    f"{path}: holds a run that was begun with {again}; give that option again, or another --out"
+                )
             elif odd := differences(_decisive(record["config"]), _decisive(config)):
                 more = f" and {len(odd) - 3} more differences" if len(odd) > 3 else ""
                 raise SsorlError(
@@ -197,6 +202,12 @@ def _check_foreign(path: Path) -> None:
         ours = all(n == ".lock" or n.startswith(".tmp-config.json-") for n in there)
     if not ours:
         raise SsorlError(f"{path}: is a folder but no run's, so nothing is written there; choose another --out")
+
+
+def _module_flag(config: dict) -> str:
+    """Return the flag that a run needs again, because files may not import a module, or nothing."""
+    name = config.get("env")
+    return flag(name) if isinstance(name, str) and ":" in name else ""
 
 
 def _check_space(path: Path, plan: Plan, eps: Episodes) -> None:

@@ -327,9 +327,10 @@ def _environment(asked: str | None, eps: Episodes, notes: list[str]) -> str | No
 
     if asked is not None and not isinstance(asked, str):
         raise SsorlError(f"--env is {asked!r}; give the name of an environment")
-    name = asked or eps.meta.env
+    name = envs.TrustedName(asked) if asked else eps.meta.env
     if name is None or name == "none":
         return None
+    envs.require_trusted(name, eps.meta.source)
     try:
         horizon(name)  # says in a sentence what is wrong with a name
     except SsorlError:

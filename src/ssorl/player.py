@@ -75,8 +75,8 @@ class Policy:
     begins, `policy.reset()`.
     """
 
-    def __init__(self, player: Player, env: str | None = None) -> None:
-        self.player, self.env = player, env
+    def __init__(self, player: Player, env: str | None = None, source: object = "a policy") -> None:
+        self.player, self.env, self.source = player, env, source
         self._own = jax.device_put(weights(player))
         self.reset()
 
@@ -167,4 +167,4 @@ def load_policy(path: Path | str, variant: str | None = None, seed: int | None =
             )
         files = [there[seed]]
     file = load_policy_file(files[0])
-    return Policy(Player(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env)
+    return Policy(Player(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env, files[0])

@@ -143,7 +143,7 @@ def odd(monkeypatch):
     """The name of it with that of the module which registered it."""
     monkeypatch.setitem(sys.modules, "odd_module", types.ModuleType("odd_module"))
     gym.register("Odd-v0", lambda **_: Odd())
-    yield "odd_module:Odd-v0"
+    yield envs.TrustedName("odd_module:Odd-v0")
     gym.registry.pop("Odd-v0")
 
 

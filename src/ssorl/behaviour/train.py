@@ -68,7 +68,7 @@ class Loop:
 def train(config: TrainConfig, out: Path, resume: bool = True, max_seconds: float | None = None) -> bool:
     """Train into `out`; stop cleanly after `max_seconds` and go on at the next call. True when finished."""
     check(config)
-    env = simulator(config.env, len(config.seeds) * config.n_envs, config.threads)
+    env = simulator(envs.TrustedName(config.env), len(config.seeds) * config.n_envs, config.threads)
     with locked(out):
         return _train(config, env, out, resume, max_seconds)
 
@@ -87,7 +87,7 @@ def check(config: TrainConfig) -> None:
 def _train(config: TrainConfig, env: envs.Env, out: Path, resume: bool, max_seconds: float | None) -> bool:
     started = time.perf_counter()
     n_seeds, n_envs = len(config.seeds), config.n_envs
-    eval_env = envs.make(config.env, config.eval_episodes, config.threads)
+    eval_env = envs.make(envs.TrustedName(config.env), config.eval_episodes, config.threads)
     cfg = sac_config(config, env)
     state, loop, obs = begin(config, cfg, env)
     if resume and (out / "checkpoint.npz").exists():

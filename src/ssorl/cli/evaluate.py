@@ -29,6 +29,7 @@ class Evaluate:
         """Load, play, print, film."""
         from functools import partial
 
+        from ssorl.envs import TrustedName, require_trusted
         from ssorl.evaluate import evaluate, horizon
         from ssorl.player import find_all, load_policy
         from ssorl.report.progress import Progress
@@ -36,11 +37,12 @@ class Evaluate:
 
         files = find_all(self.path, self.variant)
         policies = [load_policy(file) for file in files]
-        env = self.env or policies[0].env
+        env = TrustedName(self.env) if self.env else policies[0].env
         if env is None:
             raise SsorlError(
                 f"{self.path}: the policy does not say where it is at home; name an environment with --env"
             )
+        require_trusted(env, files[0])
         film = None if self.video is None else Film(self.video, env)
         if self.video is not None and self.video.exists() and (self.video.is_dir() or not self.force):
             cure = "name a file" if self.video.is_dir() else "choose another name or pass --force"

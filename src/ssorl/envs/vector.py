@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssorl.envs.base import Floats, Step
+from ssorl.envs.trust import require_trusted
 
 
 class VectorEnv:
     """`n_envs` copies of a Gymnasium environment with box actions; dict observations are flattened, keys by name."""
 
     def __init__(self, name: str, n_envs: int):
+        require_trusted(name)
         import gymnasium as gym  # slow to import, and the fast path never needs it
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 

@@ -23,6 +23,7 @@ from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.sources import load
 from ssorl.data.split import Split
+from ssorl.envs import require_trusted
 from ssorl.errors import ChangedError, DataError, SsorlError
 from ssorl.evaluate import evaluate, horizon
 from ssorl.idm.fill import Filled
@@ -31,7 +32,7 @@ from ssorl.pipeline import Task
 from ssorl.plan import Plan, suited
 from ssorl.result import Scale, plain, scale_of
 from ssorl.runs import describe
-from ssorl.study.cells import begin_work, claim, clear_work, data_of, finished, work, write
+from ssorl.study.cells import begin_work, claim, clear_work, data_of, finished, folder, work, write
 from ssorl.study.grid import Cell
 from ssorl.study.looks import Looks
 from ssorl.study.models import Kept, proxies
@@ -39,6 +40,9 @@ from ssorl.train import Run, Trained
 
 Tell = Callable[[str, int, str], None]  # hears of `n` more updates or steps of fitting, training, …
 POLICIES = ("last", "average")  # every cell keeps what both earn
+BY_ID_ALONE = (
+    "name an environment by its id alone as `env` in the study, written as a .py file that imports the module itself"
+)
 BLANK = {"returns": [], "normalised": None, "score": None, "scores": {}, "curve": {}, "data": None}  # nobody played
 
 
@@ -48,6 +52,7 @@ def run_batch(cells: Sequence[Cell], store: Path | str, tell: Tell | None = None
     A batch that was stopped goes on from its checkpoints. Each result is in its folder, whole, as soon as it is known.
     """
     store, watch = Path(store), _Watching(tell)
+    require_trusted(cells[0].env or "", folder(store, cells[0]) / "cell.json", BY_ID_ALONE)
     with claim(store, cells) as mine:
         if not mine:
             return
@@ -173,7 +178,7 @@ def plan_of(cell: Cell, eps: Episodes) -> Plan:
     env = cell.env or eps.meta.env
     if env is None or cell.agent is None:
         raise SsorlError(f"{cell.dataset}: names no environment to play in; name one as `env` in the study's base")
-    horizon(env)  # says in a sentence what is wrong with a name
+    horizon(require_trusted(env, cell.dataset, BY_ID_ALONE))  # says in a sentence what is wrong with a name
     agent = suited(AGENTS[cell.agent](**dict(cell.settings)), env, eps)
     names = {"agent": cell.agent, "idm": "", "preset": ""}
     policy: Any = cell.policy

@@ -108,8 +108,9 @@ def run(
     goes on. Cells that another process has in hand are waited for. `tell` hears of progress, `say` of what went wrong.
     `stop` is to end batches that other threads wait for, when it makes no sense to go on: Ctrl-C, a full disk.
     """
+    from ssorl.envs import require_trusted
     from ssorl.evaluate import horizon
-    from ssorl.study.execute import check_data, run_batch
+    from ssorl.study.execute import BY_ID_ALONE, check_data, run_batch
 
     store = Path(store)
     try:
@@ -123,7 +124,7 @@ def run(
             check_data(store, name)
     if executor is None:  # a wrong name is told now, not after the hours that batches before it take
         for env in sorted({cell.env for batch in waiting for cell in batch if cell.env}):
-            horizon(env)
+            horizon(require_trusted(env, f"a cell of {store}", BY_ID_ALONE))
     while waiting:
         if workers == 1:
             for batch in waiting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from ssorl.envs.trust import imports_code
 from ssorl.errors import SsorlError, nearest
 from ssorl.seeds import is_seed
 from ssorl.settings import ANY, SOME, Rule, number, whole
@@ -32,6 +33,11 @@ RULES: dict[str, Rule] = {
     "seed": (is_seed, "give a whole number from 0 up and below 2**32"),
     "quality": (lambda v: number(v) and 0 < v <= 100, "give a percentage above 0 and at most 100"),
     "size": SIZE,
+    "env": (
+        lambda v: isinstance(v, str) and not imports_code(v),
+        "give the id of an environment without a module, which no study may import: write the study as a .py file that "
+        "imports the module itself",
+    ),
 }
 NEEDED = ("seed", "rounds")  # the others may be left to the scale or to the defaults
 
