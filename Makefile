@@ -24,6 +24,7 @@ test: $(READY) browser
 # Every figure and table of the docs that comes from results/, drawn anew; no GPU and no training.
 figures: $(READY)
 	$(BIN)/python scripts/results.py draw
+	$(BIN)/python scripts/ledger_power.py --table
 	$(BIN)/python scripts/agents_page.py
 	$(BIN)/python scripts/run_page.py
 	$(BIN)/python benchmarks/idm_table.py --table --docs full > /dev/null
