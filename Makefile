@@ -10,7 +10,7 @@ UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 # Starts a cluster of its own, which wants the machine for itself.
 ALONE  := tests/unit/test_cluster.py
 
-.PHONY: demo test docs figures browser lint lock clean
+.PHONY: demo test campaign docs figures browser lint lock clean
 
 demo: $(READY)
 	$(BIN)/ssorl run sim/hopper-medium-expert
@@ -20,6 +20,13 @@ test: $(READY) browser
 	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore $(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
+
+# The long searches for faults, which `make test` does 2 % of: a kill before every write, thousands of mutated files.
+# An hour or two on two cores.
+CAMPAIGNS := tests/faults/test_kills.py tests/faults/test_hostile_loaders.py tests/unit/test_checkpoint.py \
+  tests/unit/test_fuzz.py tests/unit/test_stream.py
+campaign: $(READY)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --campaign $(CAMPAIGNS)
 
 # Every figure and table of the docs that comes from results/, drawn anew; no GPU and no training.
 figures: $(READY)

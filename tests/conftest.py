@@ -28,6 +28,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import numpy as np
 import pytest
+from support.campaign import Campaign
 
 from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta
@@ -41,6 +42,16 @@ LONG = ["kills", "agents_conform", "readme_and_docs", "dt", "strange_data", "lab
 LONG += ["study_run", "sac", "cql", "docs_blocks", "inverse", "determinism", "fuzz"]
 
 pytest_plugins = ["looking"]  # the browser's fixtures; a second conftest.py would hide this one from `import conftest`
+
+
+def pytest_addoption(parser) -> None:
+    parser.addoption("--campaign", action="store_true", help="all kill points and mutated files, not a seeded 2 %%")
+
+
+@pytest.fixture(scope="session")
+def campaign(request) -> Campaign:
+    """How much of the long searches for faults is done."""
+    return Campaign(request.config.getoption("--campaign"))
 
 
 def pytest_collection_modifyitems(items) -> None:

@@ -38,10 +38,18 @@ class Server:
     def __init__(self, process: subprocess.Popen, log: Path) -> None:
         self.process, self.log = process, log
 
-    def __call__(self, *commands: list, kill: float | None = None) -> list[int]:
-        """Exit codes of commands run side by side, killed `kill` seconds after they begin to speak."""
+    def __call__(self, command: list, home: Path, kill: int | None = None) -> tuple[int, int | None]:
+        """Return a command's exit code and how many changes it made below `home`; kill it before change `kill`."""
+        told = self._ask([command], home, kill=kill)
+        return told["codes"][0], told["changes"]
+
+    def together(self, first: list, second: list, home: Path, hold: int) -> list[int]:
+        """Return the exit codes of two; the second begins while the first is held before its change `hold`."""
+        return self._ask([first, second], home, hold=hold)["codes"]
+
+    def _ask(self, commands: list[list], home: Path, **more: int | None) -> dict:
         said = [[str(arg) for arg in command] for command in commands]
-        asked = {"commands": said, "kill": kill, "log": str(self.log)}
+        asked = {"commands": said, "log": str(self.log), "home": str(home), **more}
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
@@ -57,7 +65,8 @@ def server(folder: Path) -> Iterator[Server]:
     """Commands in processes of their own. What they compile is kept, down to the smallest, so that they start fast."""
     cache = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
     command = [sys.executable, str(Path(__file__).with_name("fork_server.py"))]
-    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env={**os.environ, **cache}) as process:
+    paths = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env={**os.environ, **cache, **paths}) as process:
         yield Server(process, folder / "log")
         assert process.stdin
         process.stdin.close()

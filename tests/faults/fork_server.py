@@ -1,38 +1,41 @@
 """`ssorl` commands in processes of their own that start at once: this one has imported everything and forks.
 
-A line on standard input is JSON: `commands`, each a list of arguments, run side by side; `log`: what they print goes to
-the files LOG.0, LOG.1, …; `kill`: so many seconds after the first has printed something all of them are killed as by
-`kill -9` (null: never). The answer is a line of exit codes, -9 for a killed one.
+A line on standard input is JSON: `commands`, one or two lists of arguments; `log`: what they print goes to the files
+LOG.0, LOG.1; `home`: the folder whose changes are counted, in the first process; `kill`: that process is killed as by
+`kill -9` just before this change (null: never); `hold`: it stops just before this change until the second process has
+ended or waits for it. The answer is a line of JSON: `codes`, -9 for a killed process, and `changes`, how many the first
+process has made if it was not killed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax  # noqa: F401  (no device is touched before the fork: threads would not survive it)
+from support.kills import Changes
 
 import ssorl.cli.run
 import ssorl.report.study
 import ssorl.report.teller
 import ssorl.runs
-import ssorl.study.schedule  # noqa: F401
+import ssorl.study.schedule
 from ssorl.cli import main
 
 
-def begin(args: list[str], log: str) -> int:
+def begin(args: list[str], log: str, prepare: Callable[[], Changes | None]) -> int:
     child = os.fork()
     if child:
         return child
-    code = 1
+    code, changes = 1, None
     try:
-        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        changes = prepare()
         sys.argv = ["ssorl", *args]
         main()
         code = 0
@@ -41,31 +44,61 @@ def begin(args: list[str], log: str) -> int:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        if changes:
+            Path(f"{log}.changes").write_text(str(changes.count))
         os._exit(code)
 
 
-def watch(children: list[int], kill: float | None, log: str) -> list[int]:
-    """Exit codes. A child stays ours until it is waited for, so that no other process can have its number."""
-    codes: dict[int, int] = {}
-    deadline = None
-    while len(codes) < len(children):
-        if kill is not None and deadline is None and os.path.exists(log) and os.path.getsize(log):
-            deadline = time.monotonic() + kill
-        for child in children:
-            if child not in codes:
-                ended, status = os.waitpid(child, os.WNOHANG)
-                if ended:
-                    codes[child] = os.waitstatus_to_exitcode(status)
-                elif deadline is not None and time.monotonic() > deadline:
-                    os.kill(child, signal.SIGKILL)
-        time.sleep(0.002)
-    return [codes[child] for child in children]
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def alone(args: list[str], log: str, home: str, kill: int | None) -> list[int]:
+    return [ended(begin(args, f"{log}.0", lambda: Changes(home, kill)))]
+
+
+def together(first: list[str], second: list[str], log: str, home: str, hold: int) -> list[int]:
+    """The second process begins while the first is in the middle, and the first goes on when the second has met it."""
+    held, holds = os.pipe()  # the first tells that it is there
+    met, meets = os.pipe()  # the second tells that it waits for the first; at its end the pipe is closed
+
+    def stop() -> None:
+        os.write(holds, b"x")
+        os.read(met, 1)
+
+    def stops() -> Changes:
+        os.close(meets)
+        return Changes(home, at=(hold, stop))
+
+    def waits() -> None:
+        os.close(holds)
+        real = ssorl.study.schedule.wait_for_others
+
+        def wait(*args) -> None:
+            os.write(meets, b"x")
+            real(*args)
+
+        ssorl.study.schedule.wait_for_others = wait
+
+    children = [begin(first, f"{log}.0", stops)]
+    os.close(holds)
+    assert os.read(held, 1) == b"x", "the first process has ended before it was to stop"
+    children.append(begin(second, f"{log}.1", waits))
+    os.close(meets)
+    codes = [ended(child) for child in reversed(children)][::-1]
+    os.close(held)
+    os.close(met)
+    return codes
 
 
 if __name__ == "__main__":
     for line in sys.stdin:
         asked = json.loads(line)
-        for i in range(len(asked["commands"])):
-            Path(f"{asked['log']}.{i}").unlink(missing_ok=True)
-        children = [begin(args, f"{asked['log']}.{i}") for i, args in enumerate(asked["commands"])]
-        print(json.dumps(watch(children, asked["kill"], f"{asked['log']}.0")), flush=True)
+        noted = Path(f"{asked['log']}.0.changes")
+        noted.unlink(missing_ok=True)
+        if len(asked["commands"]) == 1:
+            codes = alone(*asked["commands"], asked["log"], asked["home"], asked["kill"])
+        else:
+            codes = together(*asked["commands"], asked["log"], asked["home"], asked["hold"])
+        changes = int(noted.read_text()) if noted.exists() else None
+        print(json.dumps({"codes": codes, "changes": changes}), flush=True)

@@ -1,17 +1,30 @@
-"""`kill -9` at random moments: what a killed run or study leaves is gone on with, to the bits of an unbroken one."""
+"""`kill -9` at any moment: what a killed run or study leaves is gone on with, to the bits of an unbroken one.
+
+A moment is a number: the process is killed just before its k-th change to its folder. An unbroken run tells how many
+changes there are, so each kill is certain, however fast the machine is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
 import pytest
 from commands import STUDY, TINY, Server, run_bits, server, study_bits
+from support.campaign import Campaign
+from support.kills import state
 
 from ssorl.data import save
 
-KILLS = 8  # of each command
+KILLS = 4  # of each command, but in a campaign, which kills before each change
+
+
+class Whole(NamedTuple):
+    """What an unbroken command comes to."""
+
+    bits: dict
+    changes: int  # to its folder
 
 
 @pytest.fixture(scope="module")
@@ -27,28 +40,6 @@ def data(tmp_path_factory, pointmass) -> Path:
     return path
 
 
-def kill_often(ask: Server, folder: Path, command: Callable[[Path], list], bits: Callable, want: dict) -> int:
-    """Kill a command `KILLS` times and let it end; where it ends before, it begins again in a new folder."""
-    rng, scale, kills, moments, life = np.random.default_rng(9), 2.2, 0, set(), 0
-    while kills < KILLS:
-        home = folder / str(life)
-        (code,) = ask(command(home), kill=scale * rng.uniform(0.2, 1))
-        if code == -9:
-            kills += 1
-            left = {str(p.relative_to(home)): p.stat().st_size for p in home.rglob("*") if p.is_file()}
-            scale *= 1.6 if str(left) in moments else 1.0  # a busy machine: let it get further
-            moments.add(str(left))
-        else:
-            assert code == 0, ask.said()[-2000:]
-            assert bits(home) == want
-            life, scale = life + 1, 0.7 * scale  # a fast machine
-            assert life < 20
-    home = folder / str(life)
-    assert ask(command(home)) == [0], ask.said()[-2000:]
-    assert bits(home) == want and not list(home.rglob(".tmp-*"))
-    return len(moments)
-
-
 @pytest.fixture(scope="module")
 def study(tmp_path_factory, data) -> Path:
     path = tmp_path_factory.mktemp("study") / "mine.toml"
@@ -56,50 +47,64 @@ def study(tmp_path_factory, data) -> Path:
     return path
 
 
+def whole(ask: Server, command: list, home: Path, bits: Callable[[Path], dict]) -> Whole:
+    code, changes = ask([*command, home], home)
+    assert code == 0 and changes is not None, ask.said()
+    return Whole(bits(home), changes)
+
+
 @pytest.fixture(scope="module")
-def whole_run(ask, data, tmp_path_factory) -> dict:
-    """What an unbroken run comes to."""
-    folder = tmp_path_factory.mktemp("whole") / "r"
-    assert ask(["run", data, *TINY, "--out", folder]) == [0], ask.said()
-    found = run_bits(folder)
-    assert len(found) == 4 and found["told"]["complete"]
+def whole_run(ask, data, tmp_path_factory) -> Whole:
+    found = whole(ask, ["run", data, *TINY, "--out"], tmp_path_factory.mktemp("whole") / "r", run_bits)
+    assert len(found.bits) == 4 and found.bits["told"]["complete"]
     return found
 
 
 @pytest.fixture(scope="module")
-def whole_study(ask, study, tmp_path_factory) -> dict:
-    """What an unbroken study comes to."""
-    store = tmp_path_factory.mktemp("whole") / "s"
-    assert ask(["study", "run", study, "--store", store]) == [0], ask.said()
-    found = study_bits(store)
-    assert sum(told["score"] is not None for told in found.values()) == 5
-    assert len(found) == 5 + 2  # and how good the labels of two are
+def whole_study(ask, study, tmp_path_factory) -> Whole:
+    found = whole(ask, ["study", "run", study, "--store"], tmp_path_factory.mktemp("whole") / "s", study_bits)
+    assert sum(told["score"] is not None for told in found.bits.values()) == 5
+    assert len(found.bits) == 5 + 2  # and how good the labels of two are
     return found
 
 
-def test_a_run_killed_at_random_moments_ends_in_the_same_bits(ask, data, tmp_path, whole_run):
-    command = ["run", data, *TINY, "--out"]
-    n = kill_often(ask, tmp_path / "killed", lambda home: [*command, home], run_bits, whole_run)
-    assert n > KILLS / 4, "nearly all kills found the same files"
+def kill_often(
+    ask: Server, folder: Path, command: list, bits: Callable[[Path], dict], want: Whole, campaign: Campaign
+) -> None:
+    """Kill a command in a new folder at each of some points, then let it end; twice killed, where it gets so far."""
+    points, left = campaign.points(want.changes, KILLS, seed=9), []
+    for point in points:
+        home = folder / str(point)
+        assert ask([*command, home], home, kill=point)[0] == -9, f"it ended before change {point} of {want.changes}"
+        left.append(state(home))
+        assert ask([*command, home], home, kill=want.changes // 3)[0] in (0, -9), ask.said()
+        assert ask([*command, home], home)[0] == 0, ask.said()[-2000:]
+        assert bits(home) == want.bits and not list(home.rglob(".tmp-*"))
+    # Before change k and before change k + 3 the folder is not the same, whatever a second thread was about to write.
+    assert all(one != two for one, two in zip(left[::3], left[3::3], strict=False))
+    assert campaign.full or len({str(sorted(one.items())) for one in left}) == KILLS
 
 
-def test_a_study_killed_at_random_moments_ends_in_the_same_bits(ask, study, tmp_path, whole_study):
-    command = ["study", "run", study, "--store"]
-    n = kill_often(ask, tmp_path / "killed", lambda home: [*command, home], study_bits, whole_study)
-    assert n > KILLS / 4, "nearly all kills found the same files"
+def test_a_run_killed_at_random_moments_ends_in_the_same_bits(ask, data, tmp_path, whole_run, campaign):
+    kill_often(ask, tmp_path, ["run", data, *TINY, "--out"], run_bits, whole_run, campaign)
+
+
+def test_a_study_killed_at_random_moments_ends_in_the_same_bits(ask, study, tmp_path, whole_study, campaign):
+    kill_often(ask, tmp_path, ["study", "run", study, "--store"], study_bits, whole_study, campaign)
 
 
 def test_two_runs_in_one_folder_at_once(ask, data, tmp_path, whole_run):
     """One works, the other is told so; neither disturbs the other."""
     command = ["run", data, *TINY, "--out", tmp_path / "r"]
-    assert sorted(ask(command, command)) == [0, 2]
+    assert ask.together(command, command, tmp_path / "r", hold=whole_run.changes // 2) == [0, 2]
     said = ask.said(0) + ask.said(1)
     assert "another process is at work on it; wait for it or choose another --out" in said and "Traceback" not in said
-    assert run_bits(tmp_path / "r") == whole_run
+    assert run_bits(tmp_path / "r") == whole_run.bits
 
 
 def test_two_studies_in_one_store_at_once(ask, study, tmp_path, whole_study):
-    """They share the work and come to the same."""
+    """The second waits for what the first has in hand, and they come to the same."""
     command = ["study", "run", study, "--store", tmp_path / "s"]
-    assert ask(command, command) == [0, 0], ask.said(0) + ask.said(1)
-    assert study_bits(tmp_path / "s") == whole_study
+    held = ask.together(command, command, tmp_path / "s", hold=whole_study.changes // 2)
+    assert held == [0, 0], ask.said(0) + ask.said(1)
+    assert study_bits(tmp_path / "s") == whole_study.bits

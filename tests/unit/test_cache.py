@@ -5,14 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from support.clock import patience
 
 from ssorl.cache import cached
 from ssorl.errors import SsorlError
 from ssorl.store import atomic, locked
+
+CROWD = 3  # processes that want one file
 
 
 @pytest.fixture(autouse=True)
@@ -20,25 +22,35 @@ def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SSORL_CACHE", str(tmp_path / "cache"))
 
 
-def _ask(log: str) -> None:
+def _ask(log: str, arrived) -> None:
+    """Ask for a file that is made only after every process has seen that it is not there and asks for the lock."""
+    lock = fcntl.flock
+
+    def flock(*args) -> None:
+        arrived.release()
+        lock(*args)
+
     def make(path: Path) -> None:
         with open(log, "a") as file:
             file.write("made\n")
-        time.sleep(0.3)
+        for _ in range(CROWD):
+            assert arrived.acquire(timeout=patience())
         path.write_text("content")
 
+    fcntl.flock = flock
     assert cached("x/file", make).read_text() == "content"
 
 
 def test_made_once_by_several_processes_at_once(tmp_path):
     log = str(tmp_path / "log")
     context = multiprocessing.get_context("spawn")
-    crowd = [context.Process(target=_ask, args=(log,)) for _ in range(3)]
+    arrived = context.Semaphore(0)
+    crowd = [context.Process(target=_ask, args=(log, arrived)) for _ in range(CROWD)]
     for one in crowd:
         one.start()
     for one in crowd:
-        one.join()
-    assert [one.exitcode for one in crowd] == [0, 0, 0]
+        one.join(patience())
+    assert [one.exitcode for one in crowd] == [0] * CROWD
     assert Path(log).read_text() == "made\n"
 
 
@@ -58,15 +70,14 @@ def test_a_flipped_bit_is_noticed_and_the_file_made_again(capsys):
 
 def test_a_killed_maker_leaves_no_half_file(tmp_path):
     code = (
-        "import time; from ssorl.cache import cached\n"
-        "def make(p):\n p.write_text('half'); print('begun', flush=True); time.sleep(60)\n"
+        "from ssorl.cache import cached\n"
+        "def make(p):\n p.write_text('half'); print('begun', flush=True); input()\n"
         "cached('f', make)"
     )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
     assert child.stdout is not None and child.stdout.readline() == "begun\n"
     os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
+    child.communicate()
     assert not (tmp_path / "cache" / "f").exists()
     assert cached("f", lambda p: p.write_text("whole") and None).read_text() == "whole"
     assert not list((tmp_path / "cache").glob(".tmp-*"))  # what the killed one left is swept up

@@ -7,7 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
-import time
+import threading
 import zipfile
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import make_episodes
+from support.clock import patience
 
 from ssorl.agents import make
 from ssorl.checkpoint import load_policy_file, save_policy
@@ -388,16 +389,21 @@ def test_a_doctored_checkpoint_is_refused(tmp_path, runs, halfway, changes, sent
         train(AGENT, runs[0], every=4, folder=tmp_path)
 
 
-def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, runs, unbroken):
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, runs, unbroken, monkeypatch):
+    limit, engine, first = resource.getrlimit(resource.RLIMIT_FSIZE), sys.modules["ssorl.train"], threading.Event()
+    save = engine.save
+
+    def told(*args):
+        save(*args)
+        first.set()
 
     def fill(look):
         if look.at == 8:
-            while not (tmp_path / "run-0.npz").exists():  # it is written beside the training
-                time.sleep(0.01)
+            assert first.wait(patience())  # it is written beside the training
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
         return stopping(None)(look)
 
+    monkeypatch.setattr(engine, "save", told)
     try:
         with pytest.raises(SsorlError, match=r"run-0\.npz: cannot be written \(File too large\)"):
             train(AGENT, runs[0], every=4, callback=fill, folder=tmp_path)
@@ -421,34 +427,45 @@ def test_one_training_a_folder(tmp_path, runs):
     assert sorted(os.listdir(tmp_path)) == [".lock", "run-0.npz"]
 
 
+# Trains in a folder and is killed before a change to it; told no number, it prints how many changes there are.
 LONG = """
 import sys
 from conftest import make_episodes
+from support.kills import Changes
 from ssorl.agents import make
 from ssorl.train import Run, train
 
-def look(look):
-    print("looked", flush=True)
-    return [look.at % 70]
-
+folder, kill = sys.argv[1:]
 agent, run = make("bc", hidden=(4,), batch=8, updates=1500), Run(make_episodes([5, 4, 6]), 3)
-train(agent, run, every=10, callback=look, folder=sys.argv[1])
+changes = Changes(folder, int(kill))
+train(agent, run, every=10, callback=lambda look: [look.at % 70], folder=folder)
+print(changes.count)
 """
 
 
-def test_a_killed_process_goes_on_to_the_same_bits(tmp_path):
-    """Killed without warning at random moments, most of them while it writes: it does little else."""
-    rng, path = np.random.default_rng(), os.pathsep.join(p for p in sys.path if p)
-    for _ in range(3):
-        command = [sys.executable, "-c", LONG, str(tmp_path)]
-        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdout=-1) as process:
-            assert process.stdout and process.stdout.readline() == b"looked\n"
-            time.sleep(rng.uniform(0.01, 0.15))
-            process.kill()
-        assert process.returncode == -signal.SIGKILL  # it was not through by then
+def train_in_a_process(folder, kill=0):
+    command = [sys.executable, "-c", LONG, str(folder), str(kill)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=patience())
+
+
+def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, campaign):
+    """Killed before some of its changes to the folder: it does little else than to write there."""
     agent, run = make("bc", hidden=(4,), batch=8, updates=1500), Run(make_episodes([5, 4, 6]), 3)
-    looks = []
     score = lambda look: looks.append(look.at) or [look.at % 70]  # noqa: E731
-    got = train(agent, run, every=10, folder=tmp_path, callback=score)
-    assert looks[0] > 10 and looks[-1] == 1500
-    alike([got], [train(agent, run, every=10, callback=score)])
+    looks = []
+    want = train(agent, run, every=10, callback=score)
+    whole = train_in_a_process(tmp_path / "whole")
+    assert whole.returncode == 0, whole.stderr
+    changes = int(whole.stdout)
+    assert changes > 4 * len(looks)  # a checkpoint and the one before it are renamed, in a folder that comes and goes
+    for i in range(campaign.count(50)):
+        folder, left = tmp_path / str(i), np.random.default_rng(i).integers(changes // 8, changes // 2, 2)
+        for kill in left:
+            assert (
+                train_in_a_process(folder, kill).returncode == -signal.SIGKILL
+            )  # more than half of the changes were left
+        looks = []
+        got = train(agent, run, every=10, folder=folder, callback=score)
+        assert looks[0] > 10 and looks[-1] == 1500
+        alike([got], [want])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import tracemalloc
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import SMALL, make_episodes
+from support.clock import patience
 from systems import hide
 
 from ssorl import pipeline
@@ -443,16 +443,17 @@ def test_mistakes_get_a_sentence(eps, mistake):
 def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, outcome, monkeypatch):
     monkeypatch.setattr(pipeline, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
     monkeypatch.setattr(pipeline.os, "cpu_count", lambda: 8)
-    names, told = set(), []
+    names, told, pair = set(), [], threading.Barrier(2)
+    assert len(outcome.tasks) % 2 == 0
 
-    class Slow(Keep):
+    class Pairs(Keep):
         def labels(self, cell, done):
             names.add(threading.current_thread().name)
-            time.sleep(0.05)  # the others begin meanwhile
+            pair.wait(patience())  # two threads are here at once, or none gets on
 
     watch = Watch()
     watch.progress = lambda what, n, note="": told.append((what, n))  # type: ignore[method-assign]
-    found = pipeline.label(plan, outcome.tasks, Slow(), watch)
+    found = pipeline.label(plan, outcome.tasks, Pairs(), watch)
     assert len(names) > 1 and list(found) == list(outcome.tasks)
     for cell, done in found.items():
         np.testing.assert_array_equal(done.eps.act, outcome.filled[cell].eps.act)

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from support.clock import patience
 
 from ssorl import memory, pipeline
 from ssorl.data import save
@@ -38,7 +39,8 @@ BASE = {"agent": "bc", "fraction": 0.2, "settings": SETTINGS, "idm_settings": ID
 AXES = {"quality": (50, 100), "variant": ("baseline", "ss", "oracle")}
 
 # Runs all cells of a file in a store. Told a name and a number, it dies as by `kill -9` when that file is written for
-# the so-manieth time, before or after; else it notes on standard output which results it wrote.
+# the so-manieth time, before or after; else it notes on standard output which results it wrote. Told to wait "until",
+# it says "held" instead of dying and goes on when a line comes in. It says "waits" when others have the rest in hand.
 WORKER = """
 import json, os, signal, sys
 from pathlib import Path
@@ -51,15 +53,24 @@ def replace(a, b):
         if left == 0:
             if when == "after":
                 real(a, b)
-            os.kill(os.getpid(), signal.SIGKILL)
+            if when == "until":
+                print("held", flush=True)
+                input()
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
     if Path(b).name == "result.json":
         print(Path(b).parent.name, flush=True)
     real(a, b)
 os.replace = replace
 from ssorl.study.grid import Cell
-from ssorl.study.schedule import run
+from ssorl.study import schedule
+wait = schedule.wait_for_others
+def wait_for_others(*args):
+    print("waits", flush=True)
+    wait(*args, every=0.05)
+schedule.wait_for_others = wait_for_others
 cells = [Cell.from_json(told) for told in json.loads(Path(file).read_text())]
-print(len(run(cells, store, size=int(size)).failed), flush=True)
+print(len(schedule.run(cells, store, size=int(size)).failed), flush=True)
 """
 
 
@@ -308,18 +319,23 @@ def test_a_batch_of_different_trajectories_fits_the_device(dataset, monkeypatch)
 
 def test_what_another_process_holds_is_left_and_waited_for(cells, tmp_path, monkeypatch, done):
     """While it is held nothing runs; once the other is through its results are taken."""
-    monkeypatch.setattr(store_of.wait_for_others, "__defaults__", (0.05,))
+    waits, wait = threading.Event(), schedule.wait_for_others
+
+    def noted(*args):
+        waits.set()
+        wait(*args, every=0.05)
+
+    monkeypatch.setattr(schedule, "wait_for_others", noted)
     with claim(tmp_path, cells) as mine, claim(tmp_path, cells) as theirs:
         assert mine == cells and theirs == []
         run_batch(cells, tmp_path)  # at once: there is nothing for it
         assert state(tmp_path, cells) == (0, 0, 5)
         other = threading.Thread(target=run, args=(cells, tmp_path))
         other.start()
-        other.join(0.5)
-        assert other.is_alive()
+        assert waits.wait(patience()) and state(tmp_path, cells) == (0, 0, 5)
         for cell in cells:
             shutil.copy(folder(done, cell) / "result.json", folder(tmp_path, cell))
-    other.join(30)
+    other.join(patience())
     assert not other.is_alive() and state(tmp_path, cells) == (5, 0, 0)
 
 
@@ -331,7 +347,7 @@ def worker(cells: list[Cell], store: Path, when: str = "", name: str = "", count
     file = store.parent / "cells.json"
     file.write_text(json.dumps([cell.as_json() for cell in cells]))
     args = [sys.executable, "-c", WORKER, file, store, when, name, count, size]
-    return subprocess.Popen(list(map(str, args)), stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(list(map(str, args)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +358,7 @@ def worker(cells: list[Cell], store: Path, when: str = "", name: str = "", count
 def test_a_kill_loses_nothing(cells, done, tmp_path, when, name, count, there):
     store = tmp_path / "s"
     with worker(cells, store, when, name, count) as killed:
-        killed.communicate(timeout=100)
+        killed.communicate(timeout=patience())
     assert killed.returncode == -signal.SIGKILL
     assert state(store, cells) == (there, 0, 5 - there)
     kept = {path: path.stat().st_mtime_ns for path in (store / "cells").glob("*/result.json")}
@@ -360,9 +376,16 @@ def test_a_kill_loses_nothing(cells, done, tmp_path, when, name, count, there):
 
 
 def test_two_schedulers_run_no_cell_twice(cells, done, tmp_path):
-    both = [worker(cells, tmp_path / "s", size=2) for _ in range(2)]
-    wrote = [process.communicate(timeout=200)[0].split() for process in both]
-    assert [w.pop() for w in wrote] == ["0", "0"]
+    """The first is held in the middle of a batch until the second has done what is left and waits for the first."""
+    first = worker(cells, tmp_path / "s", "until", "result.json", 1, size=2)
+    assert first.stdout.readline() == "held\n"
+    second = worker(cells, tmp_path / "s", size=2)
+    theirs = []
+    while (line := second.stdout.readline().strip()) and line != "waits":
+        theirs.append(line)
+    wrote = [first.communicate("\n", timeout=patience())[0].split()]
+    wrote += [theirs + [x for x in second.communicate(timeout=patience())[0].split() if x != "waits"]]
+    assert [w.pop() for w in wrote] == ["0", "0"] and all(wrote)
     labels = [cell.labels for cell in cells if cell.labels]
     assert sorted(wrote[0] + wrote[1]) == sorted(cell.hash for cell in [*cells, *labels])
     assert all(told(tmp_path / "s", cell) == told(done, cell) for cell in cells)
