@@ -40,7 +40,7 @@ def ssorl_side(path: str) -> tuple[str, dict]:
 
     from ssorl.agents import make
     from ssorl.data import load
-    from ssorl.train import Run, train
+    from ssorl.training.engine import Run, train
 
     run = Run(load(path))
     settings = {"td3bc": {}, "cql": {"n_actions": N_ACTIONS}}

@@ -54,12 +54,14 @@ def rliable_side() -> dict:
 
 
 def ours() -> dict:
-    from ssorl.study import stats
+    from ssorl.study import statistics
 
     x, y = list(scores(0.0)), list(scores(1.0) - 6)
     started = time.perf_counter()
-    found: dict = {f.__name__: list(stats.estimate(f, x)) for f in (stats.iqm, stats.mean, stats.median)}
-    found["improvement"] = list(stats.estimate(stats.improvement, x, y))
+    found: dict = {
+        f.__name__: list(statistics.estimate(f, x)) for f in (statistics.iqm, statistics.mean, statistics.median)
+    }
+    found["improvement"] = list(statistics.estimate(statistics.improvement, x, y))
     return {**found, "seconds": time.perf_counter() - started}
 
 

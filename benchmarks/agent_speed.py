@@ -5,7 +5,7 @@
     python benchmarks/agent_speed.py --case td3bc:256:1 --seconds 5   # on a CPU
 
 A case is AGENT:BATCH:RUNS, with the paper's settings but for the batch; lines go to --store as JSON. `fused` tells
-whether any kernels of ssorl.kernels were used; SSORL_FUSED=0 does without.
+whether any kernels of ssorl.utils.kernels were used; SSORL_FUSED=0 does without.
 """
 
 import argparse
@@ -20,12 +20,12 @@ from unittest import mock
 import jax
 import numpy as np
 
-from ssorl import kernels
 from ssorl.agents import make
-from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.kernels import wanted
-from ssorl.train import Run, train_many
+from ssorl.data.validate import build
+from ssorl.training.engine import Run, train_many
+from ssorl.utils import kernels
+from ssorl.utils.kernels import wanted
 
 CASES = (
     "td3bc:5120:1",

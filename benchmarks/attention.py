@@ -6,8 +6,8 @@
 256 sequences of 59 tokens, 4 heads of 128, bfloat16, from the projection's product without its bias to what the next
 layer reads; dropout 0.1, but for cuDNN, which has none of its own here. `forward`, and `both`: with the gradients of
 product and bias. `states` are the last block's, where a third of the tokens asks. `add` is residual, bias, dropout and
-norm of as many tokens (ssorl.residual). One JSON line a measurement; `off` is how far it is from the plain one (root
-mean square, relative, the worst array): 0.01 is rounding, 0.1 an error.
+norm of as many tokens (ssorl.utils.kernels.residual_norm). One JSON line a measurement; `off` is how far it is from the
+plain one (root mean square, relative, the worst array): 0.01 is rounding, 0.1 an error.
 """
 
 import argparse
@@ -23,8 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl import attention, residual
 from ssorl.agents import gpt
+from ssorl.utils.kernels import attention
+from ssorl.utils.kernels import residual_norm as residual
 
 STATES = slice(1, None, 3)
 DROPOUT = 0.1

@@ -10,8 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-from ssorl.store import read_json
-from ssorl.study import stats
+from ssorl.study import statistics
+from ssorl.utils.files import read_json
 
 ROOT = Path(__file__).parents[1]
 PACKED, PAGE = ROOT / "results" / "certain.jsonl", ROOT / "docs" / "choosing-idm.md"
@@ -43,7 +43,7 @@ def table() -> str:
     columns = [("baseline", None), *((idm, share) for idm in ("paper", "robust") for share in SHARES), ("oracle", None)]
     lines = [f"| dataset | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for dataset in sorted({where[0] for where in scores}):
-        told = (stats.estimate(stats.mean, [scores[dataset, *column]]) for column in columns)
+        told = (statistics.estimate(statistics.mean, [scores[dataset, *column]]) for column in columns)
         lines.append(f"| {dataset} | {' | '.join(f'{x.value:.0f} [{x.low:.0f}, {x.high:.0f}]' for x in told)} |")
     return "\n".join(lines)
 

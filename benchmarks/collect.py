@@ -5,8 +5,8 @@ import os
 import sys
 import time
 
-from ssorl.behaviour.collect import collect
-from ssorl.behaviour.datasets import ROSTERS, policy
+from ssorl.data.sim.collect import collect
+from ssorl.data.sim.datasets import ROSTERS, policy
 
 
 def main() -> None:

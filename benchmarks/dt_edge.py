@@ -21,14 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 
 import ssorl
-from ssorl import about
 from ssorl.agents import make
 from ssorl.agents.dt import STATES
 from ssorl.agents.gpt import linear
-from ssorl.evaluate import Player, evaluate
-from ssorl.plan import suited
-from ssorl.tables import Dataset, make_pool, make_table
-from ssorl.train import Run, train_many
+from ssorl.evaluation.policy import Player
+from ssorl.evaluation.rollout import evaluate
+from ssorl.pipeline.plan import suited
+from ssorl.training.engine import Run, train_many
+from ssorl.training.tables import Dataset, make_pool, make_table
+from ssorl.utils import provenance
 
 STORE = Path(__file__).parents[1] / "results" / "dt-edge.jsonl"
 LABELS = ("true", "paper-quick", "robust-quick")
@@ -82,7 +83,11 @@ def one(env: str, labels: str, seed: int):
         told = {"env": env, "labels": labels, "edge": edge, "seed": seed, "last": last, "average": average}
         told |= distance(agent, done.average, done.scaler, whole)
         told |= {"steps_on_a_limit": round(on_it, 4), "looks": [x.round(1).tolist() for x in played]}
-        yield told | {"seconds": round(time.perf_counter() - began), "settings": asdict(agent), **about.everything()}
+        yield told | {
+            "seconds": round(time.perf_counter() - began),
+            "settings": asdict(agent),
+            **provenance.everything(),
+        }
 
 
 def main() -> None:

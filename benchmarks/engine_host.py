@@ -14,13 +14,13 @@ import jax
 import numpy as np
 
 from ssorl.agents import make
-from ssorl.data.check import build
 from ssorl.data.episodes import Meta
 from ssorl.data.stats import standardiser
-from ssorl.memory import sizes
-from ssorl.scan import begin, chunk
-from ssorl.tables import Dataset, make_pool, make_table
-from ssorl.train import CHUNK, Run, _steps, train
+from ssorl.data.validate import build
+from ssorl.training.engine import CHUNK, Run, _steps, train
+from ssorl.training.memory import sizes
+from ssorl.training.scan import begin, chunk
+from ssorl.training.tables import Dataset, make_pool, make_table
 
 
 def noise(steps=200_000, length=1000, n_obs=11, n_act=3):

@@ -14,16 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-import ssorl.behaviour
+import ssorl.data.sim
 from ssorl import envs
 from ssorl.agents import make
-from ssorl.behaviour.policy import load
+from ssorl.data.sim.policy import load
 from ssorl.data.stats import Standardiser
-from ssorl.evaluate import Player, evaluate
+from ssorl.evaluation.policy import Player
+from ssorl.evaluation.rollout import evaluate
 
 
 def expert() -> Player:
-    policy = load(Path(ssorl.behaviour.__path__[0]) / "policies" / "hopper" / "2150000.npz")
+    policy = load(Path(ssorl.data.sim.__path__[0]) / "policies" / "hopper" / "2150000.npz")
     layers = [{"w": w, "b": b} for w, b in policy.layers]
     layers[-1] = {name: x[..., : policy.n_act] for name, x in layers[-1].items()}  # the mean, not the deviation
     plain = Standardiser(np.zeros(policy.n_obs, np.float32), np.ones(policy.n_obs, np.float32))

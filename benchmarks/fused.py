@@ -1,4 +1,4 @@
-"""Time of the kernels of ssorl.fused, with and without sweeps, against the plain network, on a GPU.
+"""Time of the kernels of ssorl.utils.kernels.mlp, with and without sweeps, against the plain network, on a GPU.
 
     python benchmarks/fused.py | tee fused.jsonl     # 90 s at most; further ways to cut them go into TUNES
     python benchmarks/fused.py --small               # the script itself, interpreted on a CPU: times mean nothing
@@ -24,7 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl import fused, nn
+from ssorl.utils import networks as nn
+from ssorl.utils.kernels import mlp as fused
 
 CASES = {  # runs, rows a run, inputs, hidden layers, outputs
     "td3bc critic": (30, 5120, 14, (256, 256), 1),

@@ -14,12 +14,13 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from ssorl import about
 from ssorl.agents import make
 from ssorl.data import load
 from ssorl.data.episodes import Episodes, concat
-from ssorl.evaluate import Player, evaluate
-from ssorl.train import Look, Run, train
+from ssorl.evaluation.policy import Player
+from ssorl.evaluation.rollout import evaluate
+from ssorl.training.engine import Look, Run, train
+from ssorl.utils import provenance
 
 STORE = Path(__file__).parents[1] / "results" / "gaits.jsonl"
 GAMMA = 0.99
@@ -28,7 +29,7 @@ GAMMA = 0.99
 def keep(line: dict) -> None:
     print(json.dumps(line), flush=True)
     with STORE.open("a") as file:
-        file.write(json.dumps(line | about.everything()) + "\n")
+        file.write(json.dumps(line | provenance.everything()) + "\n")
 
 
 def discounted(eps: Episodes) -> float:

@@ -13,8 +13,8 @@ from itertools import pairwise
 import jax
 import numpy as np
 
-from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta
+from ssorl.data.validate import build
 from ssorl.idm import IDMS
 from ssorl.idm.fit import fit_many
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from ssorl.behaviour.datasets import names
 from ssorl.data import apply, coupled, load
+from ssorl.data.sim.datasets import names
 from ssorl.idm import IDMS
 from ssorl.idm.fit import fit_many
 from ssorl.idm.label import predict

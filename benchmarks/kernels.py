@@ -42,7 +42,7 @@ def recorded(case: str, updates: int, folder: str) -> float:
     name, which, many = case.split(":")
     eps, calls, took = noise(), [], []
     # By name: the package has functions of these names too.
-    module = import_module("ssorl.idm.fit" if name == "idm" else "ssorl.train")
+    module = import_module("ssorl.idm.fit" if name == "idm" else "ssorl.training.engine")
     place = "_chunk" if name == "idm" else "chunk"
     plain = getattr(module, place)
 

@@ -39,7 +39,7 @@ def write(path: Path) -> None:
 
 def measure(path: Path) -> dict:
     """Times and peak memory of this process, which has done nothing else."""
-    import ssorl.data.sources.d4rl  # noqa: F401  what is imported is not what is measured
+    import ssorl.data.formats.d4rl  # noqa: F401  what is imported is not what is measured
     from ssorl.data import apply, coupled, load
 
     before = peak_bytes()

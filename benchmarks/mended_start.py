@@ -20,15 +20,16 @@ import jax
 import numpy as np
 
 import ssorl
-from ssorl import about
 from ssorl.agents import make
 from ssorl.data.episodes import Episodes
-from ssorl.evaluate import Player, evaluate
+from ssorl.evaluation.policy import Player
+from ssorl.evaluation.rollout import evaluate
 from ssorl.idm import IDMS
 from ssorl.idm.label import predict
 from ssorl.idm.selftrain import self_train
-from ssorl.store import read_npz, write_npz
-from ssorl.train import Look, Run, train
+from ssorl.training.engine import Look, Run, train
+from ssorl.utils import provenance
+from ssorl.utils.files import read_npz, write_npz
 
 ROOT = Path(__file__).parents[1]
 STORE, PAGE = ROOT / "results" / "mended-start.jsonl", ROOT / "docs" / "idm.md"
@@ -95,7 +96,7 @@ def learn(name: str, work: Path, quality: float, seed: int, variant: str, episod
     return {
         "agent": name, "env": ENV, "quality": quality, "seed": seed, "variant": variant, "mse": mse, "start": START,
         "at": at, "scores": scores, "episodes": episodes, "settings": asdict(agent), "members": MEMBERS,
-        "rounds": ROUNDS, "seconds": round(time.perf_counter() - began), **about.everything(),
+        "rounds": ROUNDS, "seconds": round(time.perf_counter() - began), **provenance.everything(),
     }  # fmt: skip
 
 

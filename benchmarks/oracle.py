@@ -22,9 +22,10 @@ import numpy as np
 from ssorl.agents import make
 from ssorl.data import load
 from ssorl.data.stats import Standardiser
-from ssorl.evaluate import Player, evaluate
-from ssorl.store import write_npz
-from ssorl.train import Look, Run, train_many
+from ssorl.evaluation.policy import Player
+from ssorl.evaluation.rollout import evaluate
+from ssorl.training.engine import Look, Run, train_many
+from ssorl.utils.files import write_npz
 
 STORE = Path(__file__).parents[1] / "results" / "oracle.jsonl"
 LEVEL = "medium-expert"

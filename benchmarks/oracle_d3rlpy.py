@@ -89,7 +89,7 @@ def ours(dataset: str, folder: Path, name: str, seed: int, updates: int, every: 
 
     from ssorl.agents import make
     from ssorl.data import load
-    from ssorl.train import Run, train
+    from ssorl.training.engine import Run, train
 
     agent = make(name, "quick" if name == "cql" else "paper", batch=256, updates=updates)
 
@@ -105,11 +105,12 @@ def ours(dataset: str, folder: Path, name: str, seed: int, updates: int, every: 
 
 
 def judge(env: str, level: str, folder: Path, name: str, seed: int, episodes: int, by: str) -> None:
-    from ssorl import about
     from ssorl.agents import make
     from ssorl.data import load
     from ssorl.data.stats import standardiser
-    from ssorl.evaluate import Player, evaluate
+    from ssorl.evaluation.policy import Player
+    from ssorl.evaluation.rollout import evaluate
+    from ssorl.utils import provenance
 
     eps = load(f"sim/{env}-{level}:full")
     scaler, agent = standardiser(eps), make("td3bc", batch=256)
@@ -128,7 +129,7 @@ def judge(env: str, level: str, folder: Path, name: str, seed: int, episodes: in
         assert scores is not None
         told = {"by": by, "agent": name, "env": env, "level": level, "seed": seed, "at": at}
         told["score"] = round(float(scores.mean()), 2)
-        told |= {"episodes": scores[0].round(1).tolist(), "d3rlpy": "2.8.1", "batch": 256, **about.everything()}
+        told |= {"episodes": scores[0].round(1).tolist(), "d3rlpy": "2.8.1", "batch": 256, **provenance.everything()}
         with STORE.open("a") as store:
             store.write(json.dumps(told) + "\n")
         print(by, env, level, seed, at, told["score"], flush=True)

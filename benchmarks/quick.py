@@ -19,13 +19,14 @@ import numpy as np
 
 from ssorl.agents import make
 from ssorl.data import apply, coupled, load
-from ssorl.evaluate import Player, evaluate
+from ssorl.evaluation.policy import Player
+from ssorl.evaluation.rollout import evaluate
 from ssorl.idm import IDMS
 from ssorl.idm.fill import fill
 from ssorl.idm.fit import fit_many
 from ssorl.idm.label import labeller
-from ssorl.store import write_npz
-from ssorl.train import Look, Run, train_many
+from ssorl.training.engine import Look, Run, train_many
+from ssorl.utils.files import write_npz
 
 STORE = Path(__file__).parents[1] / "results" / "quick-tuning.jsonl"
 DATA, QUALITY = "sim/hopper-medium-expert", 50

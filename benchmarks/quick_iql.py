@@ -13,11 +13,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from ssorl import about
 from ssorl.agents import make
 from ssorl.data import load
-from ssorl.evaluate import Player, evaluate
-from ssorl.train import Run, train
+from ssorl.evaluation.policy import Player
+from ssorl.evaluation.rollout import evaluate
+from ssorl.training.engine import Run, train
+from ssorl.utils import provenance
 
 STORE = Path(__file__).parents[1] / "results" / "quick-iql.jsonl"
 TEMPERATURES = (3.0, 0.3)
@@ -35,7 +36,7 @@ def one(env: str, temperature: float, seed: int) -> dict:
     assert scores is not None
     last, average = (round(float(own.mean()), 1) for own in scores)
     told = {"env": env, "temperature": temperature, "seed": seed, "last": last, "average": average}
-    return told | {"seconds": round(seconds), "settings": asdict(agent), **about.everything()}
+    return told | {"seconds": round(seconds), "settings": asdict(agent), **provenance.everything()}
 
 
 def table() -> str:

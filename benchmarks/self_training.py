@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 import ssorl
-from ssorl import about
 from ssorl.idm import IDMS
 from ssorl.idm.label import predict
 from ssorl.idm.selftrain import Round, self_train
+from ssorl.utils import provenance
 
 ROOT = Path(__file__).parents[1]
 STORE, PAGE = ROOT / "results" / "self-training.jsonl", ROOT / "docs" / "idm.md"
@@ -51,7 +51,7 @@ def measure(env: str, quality: float, seed: int) -> dict:
         "members": MEMBERS,
         "settings": asdict(IDMS["paper-quick"]),
         "seconds": round(time.perf_counter() - began),
-        **about.everything(),
+        **provenance.everything(),
     }
 
 

@@ -1,6 +1,6 @@
 """Which checkpoints of a training run would make the data nearest to D4RL's hopper-medium, by its figures alone.
 
-    python scripts/choose_medium.py RUN --out choice.json       # RUN: what `python -m ssorl.behaviour.train` wrote
+    python scripts/choose_medium.py RUN --out choice.json       # RUN: what `python -m ssorl.data.sim.train` wrote
 
 Every snapshot whose training episodes earned about as much plays STEPS steps. Compared are the mean normalised returns
 of the worst 10, 30, ... 100 % of its trajectories (the paper's table of labelled returns) and the mean length of a
@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from ssorl import envs
-from ssorl.behaviour.collect import collect
-from ssorl.behaviour.policy import load_snapshot
+from ssorl.data.sim.collect import collect
+from ssorl.data.sim.policy import load_snapshot
 
 QUALITY = (10, 30, 50, 70, 90, 100)
 LABELLED = (0.231, 0.310, 0.355, 0.388, 0.418, 0.443)  # of hopper-medium

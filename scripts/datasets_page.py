@@ -15,9 +15,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from ssorl.behaviour import datasets
-from ssorl.behaviour.datasets import names
 from ssorl.data import coupled, load
+from ssorl.data.sim import datasets
+from ssorl.data.sim.datasets import names
 from ssorl.data.stats import profile
 from ssorl.envs.scores import SCORES
 from ssorl.report.density import UNLABELLED, density

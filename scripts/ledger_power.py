@@ -15,7 +15,7 @@ import ledger_rule as rule
 import numpy as np
 from results_shared import ROOT, table
 
-from ssorl import about
+from ssorl.utils import provenance
 
 OUT, PAGE = ROOT / "results" / "ledger-power.json", ROOT / "docs" / "ledger-rule.md"
 SEED, REPLICATIONS, SEEDS = 0, 20_000, (3, 5, 10)
@@ -126,7 +126,7 @@ def simulate() -> dict:
             "swing": rule.SWING,
             "scale": rule.SCALE,
         },
-        **about.everything(),
+        **provenance.everything(),
         "steady_oracles": {
             " ".join(place): round(swing, 1)
             for place, swing in rule.steady(results, "main-medium-expert", rule.FIRST_FRESH).items()

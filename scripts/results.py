@@ -17,16 +17,17 @@ from results_first import first
 from results_labels import labels_and_returns
 from results_shared import IDMS, ROOT, SCALES, TITLES, TRAINING, interval, table, wholes, words
 
-from ssorl.report import study_parts as parts
-from ssorl.report.study import page
-from ssorl.report.study_answer import answer
-from ssorl.report.study_claims import ONE
-from ssorl.study import cells, stats
+from ssorl.study import statistics
+from ssorl.study import store as cells
 from ssorl.study.cost import cost
-from ssorl.study.execute import BLANK
-from ssorl.study.found import gather, values
+from ssorl.study.executor import BLANK
 from ssorl.study.grid import Cell
 from ssorl.study.paper import STUDIES
+from ssorl.study.report import panels as parts
+from ssorl.study.report.answer import answer
+from ssorl.study.report.claims import ONE
+from ssorl.study.report.page import page
+from ssorl.study.results import gather, values
 
 PACKED = ROOT / "results" / "cells"  # a file an agent, and one for what needs none
 README, PAGE, FIGURES = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "figures"
@@ -194,7 +195,7 @@ def front(store: Path) -> None:
     found = gather(study, scale, store, policy="average")
     ss = {"variant": "ss", "idm": "robust"}
     base, ours, theirs, bound = (
-        interval(parts.estimate(stats.mean, parts.tasks(found, at)))
+        interval(parts.estimate(statistics.mean, parts.tasks(found, at)))
         for at in ({"variant": "baseline"}, ss, ss | {"idm": "paper"}, {"variant": "oracle"})
     )
     lines = map(json.loads, (ROOT / "results" / "idm-table.jsonl").read_text().splitlines())

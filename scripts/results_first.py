@@ -21,12 +21,12 @@ from results_shared import (
     words,
 )
 
-from ssorl.report import study_parts as parts
-from ssorl.report.study_claims import one_number
-from ssorl.study import stats
-from ssorl.study.claims import Verdict, ledger
-from ssorl.study.found import gather, select, values
+from ssorl.study import statistics
+from ssorl.study.claims.judge import Verdict, ledger
 from ssorl.study.paper import STUDIES
+from ssorl.study.report import panels as parts
+from ssorl.study.report.claims import one_number
+from ssorl.study.results import gather, select, values
 
 ORACLES = ROOT / "results" / "oracle.jsonl"  # of benchmarks/oracle.py
 
@@ -54,7 +54,7 @@ def in_short(store: Path, ledgers: Ledgers) -> str:
         about = f"q = {qualities}; {TRAINING[scale]}, {len(values(found, 'seed'))} seeds"
         for where in [names, *([name] for name in names)] if len(names) > 1 else [names]:
             mine = [one for one in found if one.at["dataset"] in where]
-            scores = [interval(parts.estimate(stats.mean, parts.tasks(mine, at))) for at in sides.values()]
+            scores = [interval(parts.estimate(statistics.mean, parts.tasks(mine, at))) for at in sides.values()]
             told = f"{' and '.join(where)}, {about}" if where == names else f"… {where[0]} alone"
             rows.append([told, *scores])
     lines = ["## In short", "", table(["TD3+BC, averaged weights", *sides], rows) if rows else "", ""]
@@ -109,9 +109,9 @@ def worth(store: Path) -> str:
                 if not all(one.result for one in found):
                     continue
                 ss, base = parts.paired(found, {"variant": "ss"}, {"variant": "baseline"})
-                more = parts.estimate(stats.difference(stats.mean), ss, base)
+                more = parts.estimate(statistics.difference(statistics.mean), ss, base)
                 ends = (base, ss, parts.tasks(found, {"variant": "oracle"}))
-                told = [parts.estimate(stats.mean, one) for one in ends]
+                told = [parts.estimate(statistics.mean, one) for one in ends]
                 added += filter(None, [more])
                 alike.append(seeds_alike(ss, base))
                 scores = (interval(one).replace("-", "−") for one in (*told[:2], more, told[2]))
@@ -136,7 +136,7 @@ def seeds_alike(x: list[list[float]], y: list[list[float]]) -> float | None:
     return float((a - b).mean(0).var(ddof=1) / apart) if apart else None
 
 
-def surely(some: list[stats.Estimate], wider: float = 1.0) -> tuple[int, int]:
+def surely(some: list[statistics.Estimate], wider: float = 1.0) -> tuple[int, int]:
     """How many are above zero and how many below, by intervals that many times as wide."""
     above = sum(one.value - wider * (one.value - one.low) > 0 for one in some)
     return above, sum(one.value + wider * (one.high - one.value) < 0 for one in some)

@@ -11,14 +11,14 @@ import numpy as np
 from results_shared import IDMS, MAINS, NAMED, SCALES, TITLES, table, words
 from scipy.stats import rankdata
 
-from ssorl.report import study_parts as parts
 from ssorl.report.blocks import Table
-from ssorl.report.study_charts import Chart, Figure
-from ssorl.report.study_files import pictures
 from ssorl.report.svg import Line
-from ssorl.study import stats
-from ssorl.study.found import Found, gather, select, values
+from ssorl.study import statistics
 from ssorl.study.paper import STUDIES
+from ssorl.study.report import panels as parts
+from ssorl.study.report.charts import Chart, Figure
+from ssorl.study.report.files import pictures
+from ssorl.study.results import Found, gather, select, values
 
 
 def labels_and_returns(found: list[Found]) -> str:
@@ -64,7 +64,7 @@ def closed(found: list[Found], scale: str) -> list[list[str]]:
     )
     qualities = dict.fromkeys(one.at["quality"] for one, _ in pairs)
     by = [[[pair[i].score for pair in pairs if pair[0].at["quality"] == q] for q in qualities] for i in (1, 0)]
-    told = parts.estimate(stats.difference(stats.mean), *by)
+    told = parts.estimate(statistics.difference(statistics.mean), *by)
     way = np.mean(bound) - low
     at = found[0].at
     row = [
@@ -154,7 +154,7 @@ def binned(some: list[Training], error: str) -> list[Bin]:
             continue
         ss, alone = ([getattr(one, who) for one in within] for who in ("ss", "alone"))
         several = (ss, alone, np.subtract(ss, alone).tolist())
-        shares = (parts.text(parts.estimate(stats.mean, [one]), percent=True) for one in several)
+        shares = (parts.text(parts.estimate(statistics.mean, [one]), percent=True) for one in several)
         bounds = f"{low:g} to {high:g}" if np.isfinite(high) else f"above {low:g}"
         row = [bounds, str(len(within)), *shares, str(sum(x < LOST for x in ss))]
         out.append(Bin(np.mean([getattr(one, error) for one in within]) ** 0.5, np.mean(ss), np.mean(alone), row))

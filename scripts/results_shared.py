@@ -4,9 +4,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from ssorl.study import stats
-from ssorl.study.found import Found, gather, values
+from ssorl.study import statistics
 from ssorl.study.paper import STUDIES
+from ssorl.study.results import Found, gather, values
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = tomllib.loads((ROOT / "results" / "published.toml").read_text())
@@ -31,7 +31,7 @@ def words(*keys: str) -> str:
     return told.strip() if told else ""
 
 
-def interval(told: stats.Estimate | None) -> str:
+def interval(told: statistics.Estimate | None) -> str:
     return f"{told.value:.0f} [{told.low:.0f}, {told.high:.0f}]" if told else "unknown"
 
 

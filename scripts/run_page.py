@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ssorl.result import interval
+from ssorl.runs.result import interval
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "results" / "demo"

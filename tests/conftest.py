@@ -30,8 +30,8 @@ import numpy as np
 import pytest
 from support.campaign import Campaign
 
-from ssorl.data.check import build
 from ssorl.data.episodes import Episodes, Meta
+from ssorl.data.validate import build
 
 # An agent and a run of seconds, most of it compilation; `small_idm` and `eps` go with them.
 SMALL = {"hidden": (8,), "batch": 16, "updates": 20}

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from ssorl.study.found import Found
 from ssorl.study.grid import Point
+from ssorl.study.results import Found
 
 THIRDS = {"low": 0, "med": 1, "high": 2}
 

@@ -92,7 +92,7 @@ def main() -> None:
         other = Path(__file__).with_name("others.py")
         subprocess.run([python, str(other), name], check=True, env=env, cwd=name)
         told = json.loads((folder / "told.json").read_text())
-    from ssorl.about import versions
+    from ssorl.utils.provenance import versions
 
     about = {"date": datetime.date.today().isoformat(), "machine": platform.machine(), "ssorl": versions()}
     args.out.write_text(json.dumps({**about, **told}, indent=1) + "\n")

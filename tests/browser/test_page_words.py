@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from page_samples import parent, result, write
 
-from ssorl.errors import DataError
+from ssorl.cli.tables import show_run
 from ssorl.report import axes, svg
-from ssorl.report.answer import answer, answer_cells, caveats, caveats_cells, interval
 from ssorl.report.blocks import Table
 from ssorl.report.page import flat, page, render, render_cells
 from ssorl.report.schema import check, read
-from ssorl.report.terminal import show_run
+from ssorl.report.summary import answer, answer_cells, caveats, caveats_cells, interval
+from ssorl.utils.errors import DataError
 
 
 def small(**changes) -> dict:

@@ -8,10 +8,10 @@ import pytest
 from study_samples import fill
 from test_page_in_browser import CONTRAST, NASTY, visible
 
-from ssorl.report.study import page
-from ssorl.study import stats
+from ssorl.study import statistics
 from ssorl.study.grid import Grid, Study
 from ssorl.study.paper import STUDIES
+from ssorl.study.report.page import page
 
 KINDS = {  # one study of each figure, and how many charts it shows
     "main-medium-expert": 6,
@@ -32,9 +32,11 @@ def pages(tmp_path_factory):
     """A page of each kind, of one store; a cell of the first study is missing."""
     store = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stats, "estimate", partial(stats.estimate, replications=300))
-        patch.setattr(stats, "student", partial(stats.student, replications=300))
-        patch.setattr("ssorl.report.study.pictures", lambda *told: [])  # the files for papers are not looked at here
+        patch.setattr(statistics, "estimate", partial(statistics.estimate, replications=300))
+        patch.setattr(statistics, "student", partial(statistics.student, replications=300))
+        patch.setattr(
+            "ssorl.study.report.page.pictures", lambda *told: []
+        )  # the files for papers are not looked at here
         for name in KINDS:
             if name != "claims":
                 fill(store, STUDIES[name], keep=lambda p: p.at.get("quality") != 30 or p.at.get("variant") != "ss")

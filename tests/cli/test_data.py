@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ssorl.cli import main
 from ssorl.data import load, save
-from ssorl.report.progress import Progress
+from ssorl.utils.progress import Progress
 
 
 def run(capsys, *args: str) -> str:

@@ -13,11 +13,11 @@ from PIL import Image
 
 import ssorl
 from ssorl.agents import make
-from ssorl.checkpoint import save_policy
 from ssorl.cli import main
 from ssorl.data.stats import Standardiser
-from ssorl.errors import SsorlError
-from ssorl.video import Film
+from ssorl.evaluation.policy_file import save_policy
+from ssorl.evaluation.video import Film
+from ssorl.utils.errors import SsorlError
 
 
 def policy(path, seed, n_obs=4, n_act=2, env: str | None = "pointmass"):
@@ -180,7 +180,7 @@ def test_a_film_by_mujoco_or_why_not(tmp_path, capsys, monkeypatch):
             frame = np.asarray(film.convert("RGB"))
             assert film.size == (320, 240) and frame.std() > 10
     (tmp_path / "film.gif").unlink(missing_ok=True)
-    monkeypatch.setattr("ssorl.video.WAYS", ())
+    monkeypatch.setattr("ssorl.evaluation.video.WAYS", ())
     monkeypatch.setenv("MUJOCO_GL", "disabled")
     message = fails(capsys, *call)
     assert "MuJoCo cannot draw here (disabled: " in message and "leave the video out" in message

@@ -256,7 +256,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing(capsys, monkeypatch, folder
 
 
 def test_a_failure_while_writing_leaves_nothing(capsys, monkeypatch, tmp_path, folder):
-    from ssorl.data.sources import npz
+    from ssorl.data.formats import npz
 
     def full_disk(*_):
         raise OSError(28, "No space left on device")

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from ssorl.cli import Cli, main, shared
+from ssorl.cli import Cli, main, options
 from ssorl.cli.completion import SCRIPTS, candidates
 from ssorl.cli.stop import stoppable
-from ssorl.errors import nearest
-from ssorl.report.progress import QUIET, Progress
+from ssorl.utils.errors import nearest
+from ssorl.utils.progress import QUIET, Progress
 
 SSORL = Path(sys.executable).with_name("ssorl")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -123,7 +123,7 @@ def test_silence(capsys, monkeypatch):
         with Progress({"a": (2, "steps")}) as bar:
             bar("a", 2)
             bar.say("something")
-        shared.note("something")
+        options.note("something")
     finally:
         QUIET.reset(token)
     assert capsys.readouterr().err == "" and bar.done["a"] == 2

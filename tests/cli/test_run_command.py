@@ -149,7 +149,7 @@ def test_two_files_have_no_oracle(folder, capsys):
 
 
 def test_without_an_environment_values_are_estimates(folder, capsys, monkeypatch):
-    monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 30)
+    monkeypatch.setattr("ssorl.pipeline.algorithm1.FQE_UPDATES", 30)
     args = [x for x in TINY if x not in ("--episodes", "2")]
     main(["run", str(folder / "lost.npz"), *args, "--out", str(folder / "lost")])
     out, err = capsys.readouterr()
@@ -163,14 +163,14 @@ def test_a_policy_that_diverged_is_named_and_the_others_are_judged(folder, resul
     import jax
     import numpy as np
 
-    from ssorl import pipeline
+    from ssorl.pipeline import algorithm1
 
-    def spoilt(plan, eps, trained, real=pipeline.player):
+    def spoilt(plan, eps, trained, real=algorithm1.player):
         one = real(plan, eps, trained)
         lost = not eps.labelled.all()  # the baseline's
         return one._replace(params=jax.tree.map(lambda x: np.full_like(x, np.nan) if lost else x, one.params))
 
-    monkeypatch.setattr(pipeline, "player", spoilt)
+    monkeypatch.setattr(algorithm1, "player", spoilt)
     args = ["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "spoilt")]
     line = "The training of baseline, seed 0, has diverged"
     for _ in range(2):  # the second time it is read from the folder

@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def parts(monkeypatch):
     """Parts of two trajectories."""
-    monkeypatch.setattr("ssorl.data.parts.SIZE", 40)
+    monkeypatch.setattr("ssorl.data.stream.SIZE", 40)
 
 
 @pytest.mark.parametrize("format", OUTS)
@@ -94,7 +94,7 @@ def test_large_files_are_streamed_by_themselves(capsys, tmp_path, monkeypatch, f
     args = [folder / "gaps.hdf5", "--idm", folder / "idm", "--out"]
     run(capsys, *args, tmp_path / "a.npz")
     assert "reading" not in capsys.readouterr().err
-    monkeypatch.setattr("ssorl.data.parts.free_memory", lambda: 1000.0)
+    monkeypatch.setattr("ssorl.data.stream.free_memory", lambda: 1000.0)
     main(["label", *map(str, args), str(tmp_path / "b.npz")])
     assert "reading: 480 of 480 steps" in capsys.readouterr().err
     main(["label", *map(str, args), str(tmp_path / "c.pkl")])  # which cannot be

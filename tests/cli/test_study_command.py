@@ -11,7 +11,7 @@ from study_samples import fill
 
 from ssorl.cli import main
 from ssorl.data import save
-from ssorl.study import schedule
+from ssorl.study import scheduler
 from ssorl.study.paper import STUDIES
 
 TOML = """
@@ -75,7 +75,7 @@ def test_show_tells_the_axes_and_every_cell(study, store, capsys):
 
 def test_a_run_ends_in_a_page_and_is_not_done_again(study, store, capsys, monkeypatch):
     capsys.readouterr()
-    monkeypatch.setattr("ssorl.study.execute.KINDS", {})  # whatever it tried to do would fail
+    monkeypatch.setattr("ssorl.study.executor.KINDS", {})  # whatever it tried to do would fail
     main(["study", "run", str(study), "--store", str(store)])
     out, err = capsys.readouterr()
     assert Path(out.strip()).is_file() and out.strip().endswith(".html")
@@ -86,7 +86,7 @@ def test_a_run_ends_in_a_page_and_is_not_done_again(study, store, capsys, monkey
 
 def test_quiet_and_json(study, store, capsys, monkeypatch):
     capsys.readouterr()
-    monkeypatch.setattr("ssorl.study.execute.KINDS", {})
+    monkeypatch.setattr("ssorl.study.executor.KINDS", {})
     main(["study", "run", str(study), "--store", str(store), "--quiet"])
     out, err = capsys.readouterr()
     assert err == "" and Path(out.strip()).is_file()
@@ -164,7 +164,7 @@ def test_it_says_how_to_go_on(study, tmp_path, capsys, monkeypatch):
     def stopped(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(schedule, "run", stopped)
+    monkeypatch.setattr(scheduler, "run", stopped)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
         main(["study", "run", str(study), "--store", "some where"])

@@ -8,9 +8,9 @@ import pytest
 from conftest import make_episodes
 
 from ssorl.agents import AGENTS, make
-from ssorl.checkpoint import load_policy_file, save_policy
-from ssorl.errors import SsorlError
-from ssorl.train import Run, train, train_many
+from ssorl.evaluation.policy_file import load_policy_file, save_policy
+from ssorl.training.engine import Run, train, train_many
+from ssorl.utils.errors import SsorlError
 
 N_OBS, N_ACT = 3, 2
 
@@ -92,8 +92,8 @@ def test_td3bc_has_the_settings_of_the_paper():
 
 def test_update_keeps_shapes(name, trained, runs):
     """At full size too, and without computing anything."""
-    from ssorl.tables import Dataset, make_pool, make_table
-    from ssorl.train import _steps
+    from ssorl.training.engine import _steps
+    from ssorl.training.tables import Dataset, make_pool, make_table
 
     run = runs[0]
     table, pool = (

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ssorl.report.schema import read
-from ssorl.store import read_json
+from ssorl.utils.files import read_json
 
 # Nets and numbers so small that a run is a matter of seconds, most of it the agents' training in many looks.
 TINY = ["--agent", "bc", "--updates", "1000", "--set", "hidden=8,", "batch=16", "--idm", "paper", "--idm-updates", "40"]

@@ -18,11 +18,11 @@ from pathlib import Path
 import jax  # noqa: F401  (no device is touched before the fork: threads would not survive it)
 from support.kills import Changes
 
+import ssorl.cli.narrate
 import ssorl.cli.run
-import ssorl.report.study
-import ssorl.report.teller
-import ssorl.runs
-import ssorl.study.schedule
+import ssorl.runs.run
+import ssorl.study.report.page
+import ssorl.study.scheduler
 from ssorl.cli import main
 
 
@@ -72,13 +72,13 @@ def together(first: list[str], second: list[str], log: str, home: str, hold: int
 
     def waits() -> None:
         os.close(holds)
-        real = ssorl.study.schedule.wait_for_others
+        real = ssorl.study.scheduler.wait_for_others
 
         def wait(*args) -> None:
             os.write(meets, b"x")
             real(*args)
 
-        ssorl.study.schedule.wait_for_others = wait
+        ssorl.study.scheduler.wait_for_others = wait
 
     children = [begin(first, f"{log}.0", stops)]
     os.close(holds)

@@ -26,18 +26,18 @@ from fuzz_worker import answer, mutate  # pyright: ignore[reportMissingImports]
 from page_samples import result  # pyright: ignore[reportMissingImports]
 
 from ssorl.agents import make
-from ssorl.behaviour import policy as behaviour
-from ssorl.checkpoint import load_policy_file, save_policy
+from ssorl.data.sim import policy as behaviour
 from ssorl.data.split import Split, apply, coupled
 from ssorl.data.stats import Standardiser
-from ssorl.errors import SsorlError
-from ssorl.idm import IdmConfig, files
+from ssorl.evaluation.policy_file import load_policy_file, save_policy
+from ssorl.idm import IdmConfig, serialise
 from ssorl.idm.fit import fit
 from ssorl.idm.label import labeller
 from ssorl.report.page import page
-from ssorl.store import read_npz, write_json, write_npz
-from ssorl.study.cells import read as read_cell
-from ssorl.train import Run, train
+from ssorl.study.store import read as read_cell
+from ssorl.training.engine import Run, train
+from ssorl.utils.errors import SsorlError
+from ssorl.utils.files import read_npz, write_json, write_npz
 
 MEMORY = 16 << 30  # bytes of address space: a forged size must be refused, not granted
 AGENT = make("td3bc", hidden=(4,), batch=8, updates=4, half=False)
@@ -63,8 +63,8 @@ def training(folder: Path) -> tuple[Path, Loader]:
 
 def model(folder: Path) -> tuple[Path, Loader]:
     config = IdmConfig(hidden=(4,), steps=4, batch=4, validate_every=2)
-    files.save(labeller(fit(EPS, config), EPS), folder / "model")
-    return folder / "model" / "weights.npz", lambda path: files.load(path.parent)
+    serialise.save(labeller(fit(EPS, config), EPS), folder / "model")
+    return folder / "model" / "weights.npz", lambda path: serialise.load(path.parent)
 
 
 def model_settings(folder: Path) -> tuple[Path, Loader]:

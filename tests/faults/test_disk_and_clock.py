@@ -18,9 +18,9 @@ from systems import hide
 
 from ssorl.cli import main
 from ssorl.data import load, save
-from ssorl.errors import SsorlError
-from ssorl.events import Events
-from ssorl.runs import run
+from ssorl.runs.run import run
+from ssorl.training.events import Events
+from ssorl.utils.errors import SsorlError
 
 pytestmark = pytest.mark.usefixtures("small_idm")
 FORMATS = {"npz": "set.npz", "d4rl": "set.hdf5", "minari": "set-v0", "lerobot": "set", "pickle": "set.pkl"}

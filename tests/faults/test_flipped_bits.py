@@ -15,13 +15,13 @@ from conftest import CHOICES
 import ssorl
 from ssorl.data import load, save
 from ssorl.data.split import Split
-from ssorl.errors import DataError, SsorlError
-from ssorl.idm import files
-from ssorl.runs import run
-from ssorl.store import DamagedError, read_json, read_npz, write_json, write_npz
-from ssorl.study import schedule
-from ssorl.study.cells import state
+from ssorl.idm import serialise
+from ssorl.runs.run import run
+from ssorl.study import scheduler
 from ssorl.study.grid import Grid, Study
+from ssorl.study.store import state
+from ssorl.utils.errors import DataError, SsorlError
+from ssorl.utils.files import DamagedError, read_json, read_npz, write_json, write_npz
 
 pytestmark = pytest.mark.usefixtures("small_idm")
 MODEL = {"hidden": (8,), "steps": 40, "validate_every": 20, "batch": 32, "lr": 1e-3}
@@ -95,12 +95,12 @@ def data_of(done: Path, eps, path: Path):
 
 def weights_of(done: Path, eps, path: Path):
     shutil.copytree(done / "idm" / "0", path / "m")
-    return path / "m" / "weights.npz", lambda file: files.load(file.parent).idm
+    return path / "m" / "weights.npz", lambda file: serialise.load(file.parent).idm
 
 
 def model_of(done: Path, eps, path: Path):
     shutil.copytree(done / "idm" / "0", path / "m")
-    return path / "m" / "idm.json", lambda file: files.load(file.parent)
+    return path / "m" / "idm.json", lambda file: serialise.load(file.parent)
 
 
 def split_of(done: Path, eps, path: Path):
@@ -207,7 +207,7 @@ def test_damage_in_a_store_is_made_again(eps, tmp_path):
     save(eps, tmp_path / "data.npz")
     grid = Grid({"dataset": str(tmp_path / "data.npz"), **CELLS}, {"variant": ("baseline", "ss")})
     cells = Study("s", "s", (grid,)).cells("smoke")
-    assert schedule.run(cells, tmp_path / "whole") == (2, {})
+    assert scheduler.run(cells, tmp_path / "whole") == (2, {})
     want = study_bits(tmp_path / "whole")
     (ss,) = (cell for cell in cells if cell.variant == "ss")
     names = [f"cells/{ss.hash}/result.json"]
@@ -218,5 +218,5 @@ def test_damage_in_a_store_is_made_again(eps, tmp_path):
             flip(store / name, place, bit)
         (store / "cells" / ss.hash / "result.json").write_text("{" if name != names[0] else (store / name).read_text())
         assert state(store, cells) == (1, 0, 1)
-        assert schedule.run(cells, store) == (2, {})
+        assert scheduler.run(cells, store) == (2, {})
         assert study_bits(store) == want

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ssorl.behaviour import policy as behaviour
-from ssorl.checkpoint import load_policy_file
-from ssorl.errors import SsorlError
-from ssorl.idm import files
-from ssorl.store import read_npz
+from ssorl.data.sim import policy as behaviour
+from ssorl.evaluation.policy_file import load_policy_file
+from ssorl.idm import serialise
+from ssorl.utils.errors import SsorlError
+from ssorl.utils.files import read_npz
 
 COUNT = int(os.environ.get("SSORL_FUZZ", "40"))  # mutations a kind of file; the readers of datasets: test_fuzz.py
 KINDS = 9
@@ -57,7 +57,7 @@ LOADERS = {
     "policy": load_policy_file,
     "stage": read_npz,
     "collector": behaviour.load,
-    "model": lambda path: files.load(path.parent),
+    "model": lambda path: serialise.load(path.parent),
 }
 
 
@@ -98,7 +98,7 @@ def test_programs_and_bombs_are_refused(tmp_path, kind, forge):
 
 def test_nothing_that_could_run_code_is_in_the_sources():
     """No pickle is loaded but by the reader that runs none of its programs; nothing is evaluated."""
-    source = Path(files.__file__).parents[1]
+    source = Path(serialise.__file__).parents[1]
     for file in source.rglob("*.py"):
         text = file.read_text()
         for word in ("pickle.load", "allow_pickle=True", "marshal.", "shelve.", " eval(", " exec(", "yaml.load("):
@@ -110,7 +110,7 @@ def test_nothing_that_could_run_code_is_in_the_sources():
 
 def test_nothing_listens():
     """Pages are files to be opened; the one who opens ports is Ray, where `ssorl study run --ray` was asked for."""
-    source = Path(files.__file__).parents[1]
+    source = Path(serialise.__file__).parents[1]
     for file in source.rglob("*.py"):
         text = file.read_text()
         for word in (".listen(", "socketserver", "http.server", "HTTPServer", "create_server(", "start_server("):

@@ -8,9 +8,9 @@ from study_samples import fill
 from systems import TINY
 
 from ssorl.idm import IDMS
-from ssorl.report.study import page
-from ssorl.runs import run
+from ssorl.runs.run import run
 from ssorl.study.grid import Grid, Study
+from ssorl.study.report.page import page
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
@@ -24,7 +24,7 @@ def harmless(html: str) -> None:
 def test_a_run_s_page_escapes_what_its_data_says(pointmass, tmp_path, monkeypatch):
     """The names of the trajectories' source and of their environment; the command is told too."""
     monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
-    monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 30)
+    monkeypatch.setattr("ssorl.pipeline.algorithm1.FQE_UPDATES", 30)
     eps = pointmass[:40].with_meta(source=NASTY, env=NASTY, notes=(NASTY,))
     done = run(eps, tmp_path / "r", agent="bc", fraction=0.2, settings=SMALL, command=NASTY)
     harmless((done.folder / "report.html").read_text())

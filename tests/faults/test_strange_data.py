@@ -10,10 +10,10 @@ from systems import TINY, hide
 
 import ssorl
 from ssorl.data import Episodes, Meta
-from ssorl.data.check import build
-from ssorl.errors import SsorlError
+from ssorl.data.validate import build
 from ssorl.idm import IDMS
-from ssorl.store import read_npz
+from ssorl.utils.errors import SsorlError
+from ssorl.utils.files import read_npz
 
 SETTINGS = {"hidden": (8,), "batch": 16, "updates": 20}
 
@@ -21,7 +21,7 @@ SETTINGS = {"hidden": (8,), "batch": 16, "updates": 20}
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=40, validate_every=20))
-    monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 20)
+    monkeypatch.setattr("ssorl.pipeline.algorithm1.FQE_UPDATES", 20)
 
 
 def system(lengths, n_obs: int = 4, n_act: int = 2, low: float = -1.0, high: float = 1.0) -> Episodes:

@@ -13,7 +13,7 @@ import pytest
 
 from ssorl.agents import make
 from ssorl.agents.windows import Window
-from ssorl.nn import Adam
+from ssorl.utils.networks import Adam
 
 N_OBS, N_ACT, B, K = 3, 2, 3, 3
 LAYERS, HEADS, WIDTH, MAX_TIME = 2, 2, 4, 5

@@ -11,7 +11,7 @@ import pytest
 
 from ssorl.agents import make
 from ssorl.agents.base import Batch
-from ssorl.nn import Adam
+from ssorl.utils.networks import Adam
 
 N_OBS, N_ACT, HIDDEN, B = 4, 2, (8, 7), 16
 LR, KEY = 0.03, 5

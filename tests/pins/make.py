@@ -100,19 +100,19 @@ def make_v01() -> None:
 
 def _models() -> None:
     import ssorl
-    from ssorl.idm import files
+    from ssorl.idm import serialise
 
     task = ssorl.split(ssorl.load("data.npz"), fraction=0.25, seed=0)
     task.split.save("split.json")
     model = ssorl.fit_idm(task)
-    files.save(model, "idm")
+    serialise.save(model, "idm")
     done = ssorl.label(task, model)
     np.savez("labels.npz", act=done.eps.act, std=done.labels.std, proxy=done.labels.proxy, labelled=task.data.labelled)
 
 
 def _runs() -> None:
     import ssorl
-    from ssorl.keep import Watch
+    from ssorl.pipeline.hooks import Watch
 
     ssorl.run("data.npz", out="run", **RUN)
 
@@ -140,7 +140,7 @@ def _runs() -> None:
 
 def _policies() -> None:
     import ssorl
-    from ssorl.checkpoint import save_policy
+    from ssorl.evaluation.policy_file import save_policy
 
     eps, acts = ssorl.load("data.npz"), {}
     for name, settings in SMALL.items():
@@ -161,8 +161,8 @@ def _policies() -> None:
 
 
 def _behaviour() -> None:
-    from ssorl.behaviour.policy import from_weights, save
-    from ssorl.behaviour.train import TrainConfig, train
+    from ssorl.data.sim.policy import from_weights, save
+    from ssorl.data.sim.train import TrainConfig, train
 
     train(TrainConfig(steps=SAC_STEPS, **SAC), Path("sac"))  # type: ignore[arg-type]
     rng, sizes = np.random.default_rng(0), [(4, 8), (8,), (8, 8), (8,), (8, 4), (4,)]
@@ -294,7 +294,7 @@ CONFIGS = [
 def folder_name(choices: dict, at: Path) -> str:
     """The name of the folder that a run in the folder `at` is given; the run is stopped as soon as it has one."""
     import ssorl
-    from ssorl.keep import Watch
+    from ssorl.pipeline.hooks import Watch
 
     class OpenedError(Exception):
         pass

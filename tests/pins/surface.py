@@ -15,7 +15,7 @@ def describe() -> dict[str, Any]:
     from ssorl import agents, data
     from ssorl.idm import IDMS
     from ssorl.idm.model import IdmConfig
-    from ssorl.plan import make_plan
+    from ssorl.pipeline.plan import make_plan
 
     found: dict[str, Any] = {}
     for module in (ssorl, data):

@@ -9,7 +9,7 @@ import pytest
 from make import OLD, RUN, SAC, SAC_STEPS, SMALL, STOPPED, STOPPED_AT, answers, fixed_obs, tiny_idm
 
 import ssorl
-from ssorl.errors import SsorlError
+from ssorl.utils.errors import SsorlError
 
 TOL = {"rtol": 0, "atol": 1e-5}
 UPDATES = RUN["settings"]["updates"]
@@ -100,14 +100,14 @@ def _lines(text: bytes) -> list[dict]:
 
 
 def test_a_behaviour_policy_acts_as_it_did():
-    from ssorl.behaviour.policy import load
+    from ssorl.data.sim.policy import load
 
     want = np.load(OLD / "behaviour-actions.npz")["act"]
     np.testing.assert_allclose(load(OLD / "behaviour.npz").mean(fixed_obs()), want, **TOL)
 
 
 def test_a_stopped_training_of_a_collector_goes_on(copy, monkeypatch):
-    from ssorl.behaviour.train import TrainConfig, train
+    from ssorl.data.sim.train import TrainConfig, train
     from ssorl.envs.pointmass import PointMass
 
     folder, steps, step = copy("sac"), [], PointMass.step

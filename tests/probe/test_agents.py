@@ -9,7 +9,7 @@ import pytest
 from ssorl.agents import iql, make, td3bc
 from ssorl.agents.base import Batch
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.train import Run, train
+from ssorl.training.engine import Run, train
 
 SMALL = {"hidden": (32, 32), "batch": 64, "updates": 1000, "tau": 0.05, "gamma": 0.5}
 FAST = {

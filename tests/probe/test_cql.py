@@ -7,7 +7,7 @@ import pytest
 from test_agents import SMALL, N, bandit, transitions
 
 from ssorl.agents import cql
-from ssorl.train import Run, train
+from ssorl.training.engine import Run, train
 
 RATES = dict.fromkeys(("critic_lr", "actor_lr", "temperature_lr"), 3e-3)
 PLAIN, WARY = (cql.CQL(min_q_weight=w, n_actions=4, **RATES, **SMALL) for w in (0.0, 5.0))

@@ -13,8 +13,8 @@ from ssorl.agents.dt import STATES, normal
 from ssorl.agents.gpt import _drop, gpt
 from ssorl.agents.windows import Window
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.errors import SsorlError
-from ssorl.train import Run, train
+from ssorl.training.engine import Run, train
+from ssorl.utils.errors import SsorlError
 
 TINY = {"layers": 1, "heads": 2, "width": 16, "context": 3, "batch": 64, "warmup": 10, "max_time": 64, "dropout": 0.0}
 N_OBS, N_ACT, K = 3, 2, 4

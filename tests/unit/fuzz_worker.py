@@ -23,7 +23,7 @@ from samples import make, place, poke
 
 from ssorl.data import Episodes, load, save
 from ssorl.data.stats import profile
-from ssorl.errors import SsorlError
+from ssorl.utils.errors import SsorlError
 
 SECONDS = 20
 MEMORY = 6 << 30  # bytes of address space: a forged size must be refused, not granted

@@ -18,7 +18,7 @@ from samples import make
 
 from ssorl.cli import main
 from ssorl.data import load, load_pair, save
-from ssorl.errors import DataError
+from ssorl.utils.errors import DataError
 
 # After the fault, every sentence says what to do about it.
 VERBS = "add|choose|convert|copy|correct|cut|fetch|flatten|give|leave|lower|number|put|raise|remove|repair|save|write"

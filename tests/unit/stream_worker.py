@@ -15,10 +15,10 @@ from pathlib import Path
 import fuzz_worker
 
 from ssorl.data import Episodes, concat, load
-from ssorl.data.check import Wish
-from ssorl.data.parts import survey
-from ssorl.data.sources import parted
-from ssorl.errors import SsorlError
+from ssorl.data.formats import parted
+from ssorl.data.stream import survey
+from ssorl.data.validate import Wish
+from ssorl.utils.errors import SsorlError
 
 ONLY_WHOLE = "column by column|comes after episode|cannot be read in parts"  # fine at once, refused in parts
 

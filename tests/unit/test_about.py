@@ -2,19 +2,19 @@
 
 import shutil
 
-from ssorl import about
+from ssorl.utils import provenance
 
 
 def test_a_checkout_tells_its_own_commit(monkeypatch):
     monkeypatch.setenv("SSORL_COMMIT", "told")
-    found = about.commit()
+    found = provenance.commit()
     assert found is not None and found != "told"
 
 
 def test_files_without_their_repository_are_told_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(about, "__file__", shutil.copy(about.__file__, tmp_path))
+    monkeypatch.setattr(provenance, "__file__", shutil.copy(provenance.__file__, tmp_path))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.delenv("SSORL_COMMIT", raising=False)
-    assert about.commit() is None
+    assert provenance.commit() is None
     monkeypatch.setenv("SSORL_COMMIT", "abc123")
-    assert about.commit() == "abc123"
+    assert provenance.commit() == "abc123"

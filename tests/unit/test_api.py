@@ -3,7 +3,7 @@
 import pytest
 
 import ssorl
-from ssorl.errors import SsorlError
+from ssorl.utils.errors import SsorlError
 
 STEPS = {
     "split": lambda eps, **given: ssorl.split(eps, **given),

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssorl import attention, kernels
 from ssorl.agents import gpt
+from ssorl.utils import kernels
+from ssorl.utils.kernels import attention
 
 INTERPRET = attention.Tune(interpret=True)
 BATCH, TOKENS, HEADS, SIZE = 3, 11, 2, 16

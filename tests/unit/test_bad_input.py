@@ -19,7 +19,7 @@ from samples import FORMATS, make, place, poke
 
 from ssorl.cli import main
 from ssorl.data import Episodes, Split, coupled, decoupled, load, save, wide
-from ssorl.errors import DataError, SsorlError
+from ssorl.utils.errors import DataError, SsorlError
 
 NAN, INF = np.nan, np.inf
 BAD = Refusals()

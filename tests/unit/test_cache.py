@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from support.clock import patience
 
-from ssorl.cache import cached
-from ssorl.errors import SsorlError
-from ssorl.store import atomic, locked
+from ssorl.utils.cache import cached
+from ssorl.utils.errors import SsorlError
+from ssorl.utils.files import atomic, locked
 
 CROWD = 3  # processes that want one file
 
@@ -70,7 +70,7 @@ def test_a_flipped_bit_is_noticed_and_the_file_made_again(capsys):
 
 def test_a_killed_maker_leaves_no_half_file(tmp_path):
     code = (
-        "from ssorl.cache import cached\n"
+        "from ssorl.utils.cache import cached\n"
         "def make(p):\n p.write_text('half'); print('begun', flush=True); input()\n"
         "cached('f', make)"
     )

@@ -19,11 +19,11 @@ from conftest import make_episodes
 from support.clock import patience
 
 from ssorl.agents import make
-from ssorl.checkpoint import load_policy_file, save_policy
 from ssorl.data.stats import Standardiser
-from ssorl.errors import DataError, SsorlError
-from ssorl.store import DamagedError, locked, sealed, write_sealed
-from ssorl.train import Run, train, train_many
+from ssorl.evaluation.policy_file import load_policy_file, save_policy
+from ssorl.training.engine import Run, train, train_many
+from ssorl.utils.errors import DataError, SsorlError
+from ssorl.utils.files import DamagedError, locked, sealed, write_sealed
 
 AGENT = make("td3bc", hidden=(4,), batch=8, updates=12, half=False)
 SCALER = Standardiser(np.arange(3, dtype=np.float32), np.arange(1, 4, dtype=np.float32))
@@ -390,7 +390,11 @@ def test_a_doctored_checkpoint_is_refused(tmp_path, runs, halfway, changes, sent
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, runs, unbroken, monkeypatch):
-    limit, engine, first = resource.getrlimit(resource.RLIMIT_FSIZE), sys.modules["ssorl.train"], threading.Event()
+    limit, engine, first = (
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+        sys.modules["ssorl.training.engine"],
+        threading.Event(),
+    )
     save = engine.save
 
     def told(*args):

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from study_samples import fill, mse, result, score
 
-from ssorl.study import claims, stats
-from ssorl.study.cells import read
-from ssorl.study.claims import Check, judge, ledger, tasks
-from ssorl.study.found import Found, gather
+from ssorl.study import statistics
+from ssorl.study.claims import judge as claims
+from ssorl.study.claims.judge import Check, judge, ledger, tasks
+from ssorl.study.claims.statements import CLAIMS
 from ssorl.study.grid import Grid, Study
 from ssorl.study.paper import STUDIES
-from ssorl.study.paper_claims import CLAIMS
+from ssorl.study.results import Found, gather
+from ssorl.study.store import read
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def empty(tmp_path_factory):
 def few_resamples(monkeypatch):
     """Enough for intervals of these clear results, and quick."""
     for name in ("estimate", "student"):
-        monkeypatch.setattr(stats, name, partial(getattr(stats, name), replications=400))
+        monkeypatch.setattr(statistics, name, partial(getattr(statistics, name), replications=400))
 
 
 def with_results(found, of=score, error=mse, keep=lambda one: True, noise=0.3):
@@ -204,8 +205,8 @@ def test_a_single_failure_by_chance_refutes_only_if_it_is_clear_enough():
         return [Found({"study": "x", "seed": i}, f"{name}{i}", {"score": v}) for i, v in enumerate(values)]
 
     def verdict(ours, theirs, n):
-        check = Check("x", stats.difference(stats.mean), ([found("a", ours)], [found("b", theirs)]), low=0.0)
-        fine = Check("y", stats.mean, ([found("c", [1.0, 1.1, 1.2])],), low=0.0)
+        check = Check("x", statistics.difference(statistics.mean), ([found("a", ours)], [found("b", theirs)]), low=0.0)
+        fine = Check("y", statistics.mean, ([found("c", [1.0, 1.1, 1.2])],), low=0.0)
         claim = claims.Claim(1, "", "", lambda found: iter([check] + [fine] * (n - 1)), lambda found: check)
         return claims._verdict(claim, [], "lite")
 
@@ -218,7 +219,7 @@ def test_a_single_failure_by_chance_refutes_only_if_it_is_clear_enough():
 
 def test_the_words_for_a_range():
     def words(**limits):
-        return Check("x", stats.mean, (), **limits).claimed
+        return Check("x", statistics.mean, (), **limits).claimed
 
     assert words(low=0.0) == "above 0"
     assert words(low=-5.0, high=5.0) == "within ±5"

@@ -22,14 +22,14 @@ import pytest
 from ssorl import __version__
 from ssorl.cli import main
 from ssorl.data import save
-from ssorl.errors import SsorlError
-from ssorl.study import cluster as clusters
-from ssorl.study import schedule
-from ssorl.study.cells import claim, error, finished, folder, result, state
-from ssorl.study.cluster import Cluster, connected, do_batch, run
+from ssorl.study import ray_cluster as clusters
+from ssorl.study import scheduler
 from ssorl.study.grid import Cell, Grid, Study, resolve
+from ssorl.study.ray_cluster import Cluster, connected, do_batch, run
+from ssorl.study.remote_store import Share
 from ssorl.study.scales import SCALES
-from ssorl.study.share import Share
+from ssorl.study.store import claim, error, finished, folder, result, state
+from ssorl.utils.errors import SsorlError
 
 IDM = {"hidden": (8,), "steps": 40, "validate_every": 20, "batch": 32, "lr": 1e-3}
 BASE = {
@@ -61,7 +61,7 @@ def cells(dataset) -> list[Cell]:
 def done(tmp_path_factory, cells) -> Path:
     """What this process alone comes to."""
     store = tmp_path_factory.mktemp("store")
-    assert schedule.run(cells, store) == (4, {})
+    assert scheduler.run(cells, store) == (4, {})
     return store
 
 

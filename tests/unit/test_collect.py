@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ssorl import envs
-from ssorl.behaviour.collect import collect
-from ssorl.behaviour.policy import Policy
+from ssorl.data.sim.collect import collect
+from ssorl.data.sim.policy import Policy
 
 
 def random_policy(n_obs: int, n_act: int, scale: float = 0.3) -> Policy:

@@ -12,12 +12,13 @@ from refusals import GOOD, d4rl, dicts, lerobot, npz, pickled
 from samples import FORMATS, assert_same, make, place, poke
 
 from ssorl.cli import main
-from ssorl.data import load, load_pair, parts, save
-from ssorl.data.check import Wish
-from ssorl.data.sources import d4rl as d4rl_module
-from ssorl.data.sources import parted
+from ssorl.data import load, load_pair, save
+from ssorl.data import stream as parts
+from ssorl.data.formats import d4rl as d4rl_module
+from ssorl.data.formats import parted
 from ssorl.data.stats import apart, collapsed
-from ssorl.errors import DataError
+from ssorl.data.validate import Wish
+from ssorl.utils.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
 
@@ -122,7 +123,7 @@ def test_apart_forgives_rounding_and_nothing_else():
 @pytest.mark.parametrize("block", [3, 1000])
 def test_d4rl_without_timeouts_is_cut_where_the_next_state_is_another(tmp_path, monkeypatch, block):
     """Trajectories of 4, 6, 3 and 5 steps; 1 and 3 terminate, so that 0 and 2 end by nothing else."""
-    monkeypatch.setattr("ssorl.data.sources.d4rl.CHUNK", block)
+    monkeypatch.setattr("ssorl.data.formats.d4rl.CHUNK", block)
     want = load(d4rl(tmp_path)[0])
     path = d4rl(tmp_path, "bare.hdf5", timeouts=None)[0]
     stream, got = opened(path), load(path)
@@ -149,7 +150,7 @@ def test_d4rl_without_timeouts_rounds_no_episode_to_pieces(tmp_path):
 
 @pytest.mark.parametrize("block", [3, 1000])
 def test_d4rl_next_states_that_contradict_are_counted(tmp_path, monkeypatch, block):
-    monkeypatch.setattr("ssorl.data.sources.d4rl.CHUNK", block)
+    monkeypatch.setattr("ssorl.data.formats.d4rl.CHUNK", block)
     want = load(d4rl(tmp_path)[0])
     assert want.meta.notes == ()  # at the ends of trajectories they differ, as they must
     after = want.obs[want.obs_row + 1]

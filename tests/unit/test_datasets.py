@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ssorl import cache, envs
-from ssorl.behaviour import datasets
+from ssorl import envs
 from ssorl.cli import main
 from ssorl.data import concat, load
-from ssorl.errors import DataError
+from ssorl.data.sim import datasets
+from ssorl.utils import cache
+from ssorl.utils.errors import DataError
 
 D4RL_MEANS = {
     "hopper-medium": 0.443,

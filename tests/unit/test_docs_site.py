@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from pages import PAGES, ROOT
 
 import ssorl
-from ssorl.idm.report import summary
+from ssorl.idm.quality import summary
 
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}  # an announcement of the theme's, not about our pages
 

@@ -16,12 +16,12 @@ from conftest import make_episodes
 from ssorl.agents import make
 from ssorl.agents.base import Transitions
 from ssorl.agents.bc import BC
-from ssorl.errors import DataError, SsorlError
-from ssorl.memory import SPARE, fitting, sizes
-from ssorl.report.progress import Progress
-from ssorl.scan import INIT, begin, chunk
-from ssorl.tables import Dataset, make_pool, make_table
-from ssorl.train import Run, _chunks, _groups, _steps, train, train_many
+from ssorl.training.engine import Run, _chunks, _groups, _steps, train, train_many
+from ssorl.training.memory import SPARE, fitting, sizes
+from ssorl.training.scan import INIT, begin, chunk
+from ssorl.training.tables import Dataset, make_pool, make_table
+from ssorl.utils.errors import DataError, SsorlError
+from ssorl.utils.progress import Progress
 
 AGENT = make("bc", hidden=(4,), batch=8, updates=12)
 TD3BC = make("td3bc", hidden=(4,), batch=8, updates=12)
@@ -106,7 +106,7 @@ def test_chunks():
 
 
 def test_the_next_chunk_is_queued_before_the_last_is_waited_for(eps, monkeypatch):
-    engine, told = sys.modules["ssorl.train"], []  # the package has a function of that name
+    engine, told = sys.modules["ssorl.training.engine"], []  # the package has a function of that name
     monkeypatch.setattr(engine, "CPU_CHUNK", 4)
     monkeypatch.setattr(engine, "chunk", lambda *args: told.append("queued") or chunk(*args))
     train(AGENT, Run(eps), every=12, progress=lambda n, note: told.append(n))
@@ -216,7 +216,7 @@ def test_runs_that_do_not_fit_go_in_groups(eps, monkeypatch):
     """Seven where three fit: in groups of like size, each run as alone."""
     runs = [Run(eps, seed) for seed in range(7)]
     need = sizes(AGENT, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
-    monkeypatch.setattr("ssorl.memory.free_bytes", lambda device: int((need.table + 3.5 * need.run) / SPARE))
+    monkeypatch.setattr("ssorl.training.memory.free_bytes", lambda device: int((need.table + 3.5 * need.run) / SPARE))
     looks = []
     got = train_many(AGENT, runs, every=12, callback=looks.append, together=True)
     assert [look.runs for look in looks] == [range(0, 2), range(2, 5), range(5, 7)]

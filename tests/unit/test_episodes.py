@@ -6,9 +6,9 @@ from conftest import make_episodes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssorl.data.check import build
 from ssorl.data.episodes import Meta, action_range, concat, scale, unscale
-from ssorl.errors import DataError
+from ssorl.data.validate import build
+from ssorl.utils.errors import DataError
 
 LENGTHS = st.lists(st.integers(2, 9), min_size=1, max_size=8)
 

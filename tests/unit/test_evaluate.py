@@ -10,9 +10,10 @@ import pytest
 from ssorl import envs
 from ssorl.agents import AGENTS, make
 from ssorl.data.stats import Standardiser
-from ssorl.errors import SsorlError
-from ssorl.evaluate import Player, bootstrap, evaluate, horizon
-from ssorl.player import Policy
+from ssorl.envs.registry import horizon
+from ssorl.evaluation.policy import Player, Policy
+from ssorl.evaluation.rollout import bootstrap, evaluate
+from ssorl.utils.errors import SsorlError
 
 
 @dataclass(frozen=True)

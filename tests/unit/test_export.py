@@ -14,14 +14,14 @@ import pytest
 from jax.export import symbolic_shape
 
 import ssorl
-from ssorl import translate as module
 from ssorl.agents import AGENTS, make
-from ssorl.checkpoint import save_policy
 from ssorl.data.stats import Standardiser
-from ssorl.errors import SsorlError
-from ssorl.export import export, load_jax
-from ssorl.player import Player
-from ssorl.translate import translate
+from ssorl.evaluation import onnx as module
+from ssorl.evaluation.export import export, load_jax
+from ssorl.evaluation.onnx import translate
+from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy_file import save_policy
+from ssorl.utils.errors import SsorlError
 
 SCALER = Standardiser(np.float32([0, 1, -2]), np.float32([1, 2, 0.5]))
 LOW, HIGH = np.float32([-1, -30]), np.float32([1, 50])

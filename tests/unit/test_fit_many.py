@@ -8,9 +8,9 @@ import pytest
 from conftest import make_episodes
 
 from ssorl.data import apply, coupled
-from ssorl.errors import DataError
 from ssorl.idm.fit import fit, fit_many
 from ssorl.idm.model import IdmConfig
+from ssorl.utils.errors import DataError
 
 CONFIG = IdmConfig(hidden=(16, 16), steps=40, batch=32, lr=1e-3, validate_every=20, members=2, dropout=0.1)
 

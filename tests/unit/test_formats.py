@@ -23,11 +23,12 @@ from conftest import make_episodes
 from samples import FORMATS, assert_same, bits, make, place, poke
 
 from ssorl.data import Episodes, concat, load, load_pair, save
-from ssorl.data.check import ANY, within
-from ssorl.data.parts import survey
-from ssorl.data.sources import download, parted
+from ssorl.data.collections import d4rl_download
+from ssorl.data.formats import parted
+from ssorl.data.stream import survey
+from ssorl.data.validate import ANY, within
 from ssorl.envs.scores import SCORES
-from ssorl.errors import DataError, SsorlError
+from ssorl.utils.errors import DataError, SsorlError
 
 NAN = np.nan
 # Minari's collector leaves its scratch folder to the garbage collector, which says so.
@@ -275,7 +276,7 @@ def test_d4rl_in_blocks_equals_d4rl_at_once(tmp_path, monkeypatch):
     d4rl_file(tmp_path / "robot.hdf5", lengths=(9, 20, 3, 33, 2), ended=(1, 2))
     want = load(tmp_path / "robot.hdf5")
     for block in (1, 2, 7, 29, 66):
-        monkeypatch.setattr("ssorl.data.sources.d4rl.CHUNK", block)
+        monkeypatch.setattr("ssorl.data.formats.d4rl.CHUNK", block)
         assert_same(load(tmp_path / "robot.hdf5"), want)
 
 
@@ -981,11 +982,11 @@ def test_download_into_a_folder_that_cannot_be(server, tmp_path, monkeypatch):
 
 
 def test_every_d4rl_name_has_a_task_with_reference_scores():
-    from ssorl.data.sources.d4rl import task_of
+    from ssorl.data.formats.d4rl import task_of
 
-    assert len(download.names()) == 22
-    for name in download.names():
-        assert task_of(name) in SCORES and task_of(Path(download.FILES[name]).stem) == task_of(name)
+    assert len(d4rl_download.names()) == 22
+    for name in d4rl_download.names():
+        assert task_of(name) in SCORES and task_of(Path(d4rl_download.FILES[name]).stem) == task_of(name)
     with pytest.raises(DataError, match="did you mean d4rl/hopper-medium-v2"):
         load("d4rl/hopper-mediun-v2")
 

@@ -9,9 +9,9 @@ from conftest import make_episodes
 
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.stats import Standardiser
-from ssorl.errors import DataError, SsorlError
-from ssorl.fqe import actions, fqe
-from ssorl.player import Player, Policy
+from ssorl.evaluation.fqe import actions, fqe
+from ssorl.evaluation.policy import Player, Policy
+from ssorl.utils.errors import DataError, SsorlError
 
 SMALL = {"updates": 2000, "gamma": 0.5, "hidden": (32, 32), "batch": 64, "lr": 3e-3}
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import ssorl
-from ssorl import fused, kernels, nn
-from ssorl.errors import SsorlError
-from ssorl.scan import RUNS
+from ssorl.training.scan import RUNS
+from ssorl.utils import kernels
+from ssorl.utils import networks as nn
+from ssorl.utils.errors import SsorlError
+from ssorl.utils.kernels import mlp as fused
 
 CUT = fused.Cut(tile=32, chunk=64)
 INTERPRET = fused.Tune(CUT, CUT, CUT, interpret=True)
@@ -297,7 +299,7 @@ def here(monkeypatch):
 @pytest.fixture
 def no_fused(monkeypatch):
     """As if nothing had imported the kernels yet."""
-    monkeypatch.delitem(sys.modules, "ssorl.fused")
+    monkeypatch.delitem(sys.modules, "ssorl.utils.kernels.mlp")
     monkeypatch.delattr(ssorl, "fused")
 
 
@@ -345,7 +347,7 @@ def test_another_word_is_refused(here):
 
 def test_a_cpu_never_imports_it(here, no_fused):
     here(None, None)
-    assert not used() and "ssorl.fused" not in sys.modules
+    assert not used() and "ssorl.utils.kernels.mlp" not in sys.modules
 
 
 def test_a_jax_without_it_has_the_plain_network_unless_told_otherwise(here, no_fused, monkeypatch):
@@ -362,7 +364,7 @@ def test_no_other_warning_than_its_own_is_hushed(here):
     here(None, "9.0")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert kernels.wanted("fused.fused_mlp", LAYERS, X)
+        assert kernels.wanted("mlp.fused_mlp", LAYERS, X)
         warnings.warn("The Pallas Triton backend is deprecated and will be removed", DeprecationWarning, stacklevel=1)
         with pytest.raises(DeprecationWarning):
             warnings.warn("Pallas is deprecated", DeprecationWarning, stacklevel=1)

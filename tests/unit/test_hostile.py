@@ -19,7 +19,7 @@ import pytest
 from refusals import CURE, GOOD, Refusals, d4rl, dicts, minari, minari_meta, npz
 
 from ssorl.data import load
-from ssorl.errors import DataError
+from ssorl.utils.errors import DataError
 
 BAD = Refusals()
 bad = BAD.case

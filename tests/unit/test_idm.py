@@ -11,12 +11,12 @@ import pytest
 from systems import TINY, hide, hide_after, linear
 
 from ssorl.data import apply, coupled
-from ssorl.errors import DataError
 from ssorl.idm import fit as fitting
 from ssorl.idm.fit import fit, fit_many, hold_out, validation_error, windows
 from ssorl.idm.label import held_out, predict
 from ssorl.idm.model import features
 from ssorl.idm.selftrain import self_train, self_train_many
+from ssorl.utils.errors import DataError
 
 
 def weights(idm) -> bytes:

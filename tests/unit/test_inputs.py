@@ -7,7 +7,7 @@ import pytest
 from conftest import make_episodes
 
 from ssorl.data import apply, coupled
-from ssorl.idm import files
+from ssorl.idm import serialise
 from ssorl.idm.fit import fit
 from ssorl.idm.inputs import KNOTS, inputs
 from ssorl.idm.label import label, labeller, predict
@@ -53,8 +53,8 @@ def test_a_constant_and_what_lies_outside(eps):
 
 def test_labels_survive_saving(eps, tmp_path):
     ready = labeller(fit(eps, CONFIG), eps)
-    files.save(ready, tmp_path / "idm")
-    again = files.load(tmp_path / "idm")
+    serialise.save(ready, tmp_path / "idm")
+    again = serialise.load(tmp_path / "idm")
     np.testing.assert_array_equal(label(again, eps).act, label(ready, eps).act)
     np.testing.assert_array_equal(again.idm.inputs.knots, ready.idm.inputs.knots)
 
@@ -66,13 +66,13 @@ def test_blocks_change_nothing(eps):
 
 
 def test_quantiles_that_fall_are_refused(eps, tmp_path):
-    from ssorl.errors import DataError
-    from ssorl.store import write_npz
+    from ssorl.utils.errors import DataError
+    from ssorl.utils.files import write_npz
 
-    files.save(labeller(fit(eps, CONFIG), eps), tmp_path / "idm")
+    serialise.save(labeller(fit(eps, CONFIG), eps), tmp_path / "idm")
     with np.load(tmp_path / "idm" / "weights.npz") as file:
         arrays = {k: file[k] for k in file.files}
     arrays["knots"] = arrays["knots"][:, ::-1].copy()
     write_npz(tmp_path / "idm" / "weights.npz", arrays)
     with pytest.raises(DataError, match="quantiles that do not rise"):
-        files.load(tmp_path / "idm")
+        serialise.load(tmp_path / "idm")

@@ -10,15 +10,15 @@ import pytest
 from samples import bits, make
 from systems import TINY, hide, hide_after, linear
 
-from ssorl.errors import DataError, SsorlError
-from ssorl.idm import files
+from ssorl.idm import serialise
 from ssorl.idm.calibrate import calibrate, coverage, factors, outside, span
 from ssorl.idm.fill import fill, resolve
 from ssorl.idm.fit import fit, windows
 from ssorl.idm.label import PROXIES, Labels, Mixture, filled, label, labeller, predict, worst_share
 from ssorl.idm.model import IdmConfig, forward
-from ssorl.idm.report import report, summary
+from ssorl.idm.quality import report, summary
 from ssorl.report.labels import plot
+from ssorl.utils.errors import DataError, SsorlError
 
 WIDE = replace(TINY, past=2, future=1, members=2, differences=True, affine=True)
 
@@ -225,8 +225,8 @@ def test_the_worst_share_by_hand():
 
 
 def test_a_saved_model_labels_to_the_bit(tmp_path, full, ready):
-    files.save(ready, tmp_path / "m")
-    again = files.load(tmp_path / "m")
+    serialise.save(ready, tmp_path / "m")
+    again = serialise.load(tmp_path / "m")
     eps = hide_after(full, 3)
     for a, b in zip(label(ready, eps), label(again, eps), strict=True):
         assert a.tobytes() == b.tobytes()
@@ -284,26 +284,26 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_folders_get_one_sentence(tmp_path, ready, damage):
-    files.save(ready, tmp_path / "m")
+    serialise.save(ready, tmp_path / "m")
     DAMAGE[damage](tmp_path / "m")
     with pytest.raises(SsorlError) as refused:
-        files.load(tmp_path / "m")
+        serialise.load(tmp_path / "m")
     text = str(refused.value)
     assert "\n" not in text and "m: " in text and len(text) < 500
     assert "save-idm" in text or "again" in text
 
 
 def test_a_model_whose_dimensions_share_a_factor_is_read(tmp_path, ready):
-    files.save(ready, tmp_path / "m")
+    serialise.save(ready, tmp_path / "m")
     edit(tmp_path / "m", lambda d: d["calibration"].update(scale=1.5))  # as older versions wrote it
-    assert files.load(tmp_path / "m").calibration.scale == (1.5, 1.5)
+    assert serialise.load(tmp_path / "m").calibration.scale == (1.5, 1.5)
 
 
 def test_pickled_weights_are_never_unpickled(tmp_path, ready):
-    files.save(ready, tmp_path / "m")
+    serialise.save(ready, tmp_path / "m")
     put(tmp_path / "m", diff_std=np.array([print, 1], object))
     with pytest.raises(SsorlError, match="unpickled"):
-        files.load(tmp_path / "m")
+        serialise.load(tmp_path / "m")
 
 
 def test_a_model_refuses_another_robot(ready):

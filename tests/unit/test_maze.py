@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from ssorl.behaviour.maze import Walk, collect, next_cells
+from ssorl.data.sim.mazes import Walk, collect, next_cells
 from ssorl.envs.maze import MIDDLE, layout_of, maze
 from ssorl.envs.scores import SCORES
 

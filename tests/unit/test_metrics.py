@@ -10,10 +10,10 @@ import pytest
 from conftest import make_episodes
 
 from ssorl.agents import make
-from ssorl.errors import SsorlError
-from ssorl.events import CRC32C, Events, records
-from ssorl.metrics import Log, lines
-from ssorl.train import Look, Run, train_many
+from ssorl.training.engine import Look, Run, train_many
+from ssorl.training.events import CRC32C, Events, records
+from ssorl.training.metrics import Log, lines
+from ssorl.utils.errors import SsorlError
 
 AGENT = make("bc", hidden=(4,), batch=8, updates=12)
 
@@ -43,7 +43,7 @@ def test_one_line_a_look_and_run(tmp_path):
 
 def test_seconds_and_rate_by_hand(tmp_path, monkeypatch):
     clock = iter([100.0, 102.0, 103.0, 200.0, 204.0])
-    monkeypatch.setattr("ssorl.metrics.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ssorl.training.metrics.time.monotonic", lambda: next(clock))
     log = Log(tmp_path, ["a"])
     log(look(40, range(1)))
     log(look(80, range(1)))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssorl.nn import coins, halved, init_mlp, mlp
+from ssorl.utils.networks import coins, halved, init_mlp, mlp
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])

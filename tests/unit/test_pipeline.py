@@ -16,21 +16,21 @@ from conftest import SMALL, make_episodes
 from support.clock import patience
 from systems import hide
 
-from ssorl import pipeline
 from ssorl.agents import make
 from ssorl.data import coupled
 from ssorl.envs.pointmass import PointMass
-from ssorl.errors import SsorlError
-from ssorl.evaluate import evaluate
+from ssorl.evaluation.rollout import evaluate
 from ssorl.idm.fit import fit_many
 from ssorl.idm.label import PROXIES
-from ssorl.keep import Keep, Watch
-from ssorl.pipeline import STARTS, agents, run, surest, task
-from ssorl.plan import Cell, Job, as_config, make_plan
-from ssorl.report.answer import caveats, diverged
+from ssorl.pipeline import algorithm1
+from ssorl.pipeline.algorithm1 import STARTS, agents, run, surest, task
+from ssorl.pipeline.hooks import Keep, Watch
+from ssorl.pipeline.plan import Cell, Job, as_config, make_plan
 from ssorl.report.schema import check
-from ssorl.result import cell_result, gaps, interval, parent_result, scale_of
-from ssorl.train import train_many
+from ssorl.report.summary import caveats, diverged
+from ssorl.runs.result import cell_result, gaps, interval, parent_result, scale_of
+from ssorl.training.engine import train_many
+from ssorl.utils.errors import SsorlError
 
 pytestmark = pytest.mark.usefixtures("small_idm")
 ABOUT = {"title": "t", "command": "c", "config": {}, "versions": {}, "hardware": {}, "commit": None, "started": "now"}
@@ -153,9 +153,9 @@ def test_trajectories_that_differ_train_in_one_call(eps):
 def test_together_as_one_after_another(eps, plan, outcome, monkeypatch):
     """As on a GPU, where all models, all agents and all looks are one program each."""
     with monkeypatch.context() as patch:
-        patch.setattr("ssorl.pipeline.train_many", partial(train_many, together=True))
-        patch.setattr("ssorl.pipeline.fit_many", partial(fit_many, together=True))
-        patch.setattr("ssorl.pipeline.jax.default_backend", lambda: "gpu")
+        patch.setattr("ssorl.pipeline.algorithm1.train_many", partial(train_many, together=True))
+        patch.setattr("ssorl.pipeline.algorithm1.fit_many", partial(fit_many, together=True))
+        patch.setattr("ssorl.pipeline.algorithm1.jax.default_backend", lambda: "gpu")
         both = run(eps, plan)
     for job in plan.jobs:
         np.testing.assert_allclose(both.curves[job]["score"], outcome.curves[job]["score"], rtol=1e-3)
@@ -177,7 +177,7 @@ def test_the_curve_has_a_value_a_look(plan, outcome):
 
 def test_a_value_does_not_depend_on_the_company(eps, monkeypatch):
     """Where the truth is not known, a value is fitted to the labelled steps, proxies beside them or none."""
-    monkeypatch.setattr(pipeline, "FQE_UPDATES", 30)
+    monkeypatch.setattr(algorithm1, "FQE_UPDATES", 30)
     gaps, choices = hide(eps, slice(800, None)), {"env": "none", "settings": SMALL}
     alone = run(gaps, make_plan(gaps, "bc", variants=("baseline",), **choices))
     beside = run(gaps, make_plan(gaps, "bc", **choices))
@@ -195,7 +195,7 @@ def diverging(monkeypatch):
         return player._replace(params=nan) if bad else player
 
     def begin(lost=None):
-        some, players_at, player = [], pipeline.players_at, pipeline.player
+        some, players_at, player = [], algorithm1.players_at, algorithm1.player
 
         def in_training(plan, runs, *rest):
             bad = [lost is None or lost(run) for run in runs]
@@ -205,8 +205,8 @@ def diverging(monkeypatch):
         def after_it(plan, eps, done):
             return spoil(player(plan, eps, done), lost is None or any(eps is x for x in some))
 
-        monkeypatch.setattr(pipeline, "players_at", in_training)
-        monkeypatch.setattr(pipeline, "player", after_it)
+        monkeypatch.setattr(algorithm1, "players_at", in_training)
+        monkeypatch.setattr(algorithm1, "player", after_it)
 
     return begin
 
@@ -214,7 +214,7 @@ def diverging(monkeypatch):
 @pytest.mark.parametrize("together", [False, True])
 def test_one_that_diverges_takes_its_own_score_alone(eps, plan, outcome, diverging, monkeypatch, together):
     if together:
-        monkeypatch.setattr("ssorl.pipeline.train_many", partial(train_many, together=True))
+        monkeypatch.setattr("ssorl.pipeline.algorithm1.train_many", partial(train_many, together=True))
     diverging(lambda run: run.seed == 1 and run.steps is not None)  # the baselines of the second seed
     done = run(eps, plan)
     for job in plan.jobs:
@@ -236,7 +236,7 @@ def test_one_that_diverges_takes_its_own_score_alone(eps, plan, outcome, divergi
 
 @pytest.mark.parametrize("env", ["pointmass", "none"])
 def test_where_all_diverge_the_sentence_names_one(eps, diverging, monkeypatch, env):
-    monkeypatch.setattr(pipeline, "FQE_UPDATES", 5)
+    monkeypatch.setattr(algorithm1, "FQE_UPDATES", 5)
     plan = make_plan(eps, "bc", fraction=0.2, variants=("ss",), env=env, settings=SMALL)
     diverging()
     with pytest.raises(SsorlError, match=r"^ss at quality 50, seed 0: .*diverged; give the agent other settings"):
@@ -278,7 +278,7 @@ def test_interval_of_several_seeds_is_over_both():
 def test_intervals_of_many_start_states_take_little_memory(monkeypatch):
     returns = [np.random.default_rng(i).normal(size=50) for i in range(2)]
     whole = interval(returns, draws=300)
-    monkeypatch.setattr("ssorl.result.BLOCK", 50 * 70)
+    monkeypatch.setattr("ssorl.runs.result.BLOCK", 50 * 70)
     assert interval(returns, draws=300) == pytest.approx(whole)
     tracemalloc.start()
     interval([np.zeros(2000)], draws=2000)  # 32 MB of counts, were they drawn at once
@@ -441,8 +441,8 @@ def test_mistakes_get_a_sentence(eps, mistake):
 
 
 def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, outcome, monkeypatch):
-    monkeypatch.setattr(pipeline, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
-    monkeypatch.setattr(pipeline.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(algorithm1, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+    monkeypatch.setattr(algorithm1.os, "cpu_count", lambda: 8)
     names, told, pair = set(), [], threading.Barrier(2)
     assert len(outcome.tasks) % 2 == 0
 
@@ -453,7 +453,7 @@ def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, out
 
     watch = Watch()
     watch.progress = lambda what, n, note="": told.append((what, n))  # type: ignore[method-assign]
-    found = pipeline.label(plan, outcome.tasks, Pairs(), watch)
+    found = algorithm1.label(plan, outcome.tasks, Pairs(), watch)
     assert len(names) > 1 and list(found) == list(outcome.tasks)
     for cell, done in found.items():
         np.testing.assert_array_equal(done.eps.act, outcome.filled[cell].eps.act)
@@ -463,7 +463,7 @@ def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, out
 
 
 def test_an_error_among_threads_is_told_and_ends_them(monkeypatch):
-    monkeypatch.setattr(pipeline.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(algorithm1.os, "cpu_count", lambda: 4)
 
     def fails(number):
         if number == 0:
@@ -471,4 +471,4 @@ def test_an_error_among_threads_is_told_and_ends_them(monkeypatch):
         return number
 
     with pytest.raises(SsorlError, match="this one"):
-        pipeline._at_once(fails, range(50))
+        algorithm1._at_once(fails, range(50))

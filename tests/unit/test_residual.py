@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssorl import residual
 from ssorl.agents import gpt
+from ssorl.utils.kernels import residual_norm as residual
 
 WIDTH = 32
 INTERPRET = residual.Tune(rows=8, interpret=True)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from study_samples import fill, result
 
-from ssorl.study import cells, stats
-from ssorl.study.claims import ledger
-from ssorl.study.found import Found
+from ssorl.study import statistics
+from ssorl.study import store as cells
+from ssorl.study.claims.judge import ledger
 from ssorl.study.paper import STUDIES
+from ssorl.study.results import Found
 
 SCALES = ("paper", "lite")
 ABOUT = {"hardware": {"device": "a machine"}, "commit": "abc1234", "versions": {}}
@@ -28,8 +29,8 @@ def results(tmp_path, monkeypatch):
     for name, value in patched.items():
         told.patch(name, value)
     told.patch("STUDIES", {n: STUDIES[n] for n in ("example-density", "maze2d")})
-    estimate = stats.estimate
-    monkeypatch.setattr(stats, "estimate", lambda *args, **more: estimate(*args, **{"replications": 200, **more}))
+    estimate = statistics.estimate
+    monkeypatch.setattr(statistics, "estimate", lambda *args, **more: estimate(*args, **{"replications": 200, **more}))
     return told
 
 
@@ -237,8 +238,8 @@ def test_seeds_that_share_their_luck_are_told_from_those_that_do_not(results):
     assert results.seeds_alike(*luck) == pytest.approx(1, abs=0.2)
     assert results.seeds_alike(np.tile(seeds, (6, 1)), np.zeros((6, 400))) == pytest.approx(6)
     assert results.seeds_alike(luck[0] + 3, luck[0]) == pytest.approx(0)  # what both share is gone from what is between
-    assert results.surely([stats.Estimate(5, 1, 9), stats.Estimate(-5, -9, -1)]) == (1, 1)
-    assert results.surely([stats.Estimate(5, 1, 9), stats.Estimate(-5, -9, -2)], 1.5) == (0, 1)
+    assert results.surely([statistics.Estimate(5, 1, 9), statistics.Estimate(-5, -9, -1)]) == (1, 1)
+    assert results.surely([statistics.Estimate(5, 1, 9), statistics.Estimate(-5, -9, -2)], 1.5) == (0, 1)
 
 
 def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):

@@ -17,9 +17,9 @@ from systems import hide
 
 import ssorl
 from ssorl.data import save
-from ssorl.errors import SsorlError
 from ssorl.report.schema import read
-from ssorl.runs import run
+from ssorl.runs.run import run
+from ssorl.utils.errors import SsorlError
 
 pytestmark = pytest.mark.usefixtures("small_idm")
 FILES = ["checkpoints/0", "config.json", "evaluation.npz", "idm/0/idm.json", "metrics.jsonl", "policies/baseline-0.npz"]
@@ -60,7 +60,7 @@ def test_the_policies_are_those_that_were_judged(done):
 
 def test_again_does_nothing(eps, done, monkeypatch):
     before = {p: p.stat().st_mtime_ns for p in done.folder.rglob("*") if p.name != ".lock"}
-    monkeypatch.setattr("ssorl.runs.algorithm", lambda *_: pytest.fail("was run again"))
+    monkeypatch.setattr("ssorl.runs.run.algorithm", lambda *_: pytest.fail("was run again"))
     again = run(eps, done.folder, **CHOICES)
     assert again == done
     assert {p: p.stat().st_mtime_ns for p in done.folder.rglob("*") if p.name != ".lock"} == before
@@ -139,7 +139,7 @@ def test_a_configuration_of_something_else_is_left_alone(eps, tmp_path, text):
 
 def test_a_record_without_its_defaults_is_the_same_run(eps, done, tmp_path, monkeypatch):
     """As folders of before are, and those whose numbers were written in another way."""
-    monkeypatch.setattr("ssorl.runs.algorithm", lambda *_: pytest.fail("was run again"))
+    monkeypatch.setattr("ssorl.runs.run.algorithm", lambda *_: pytest.fail("was run again"))
     shutil.copytree(done.folder, tmp_path / "r")
     record = json.loads((tmp_path / "r" / "config.json").read_text())
     record["config"]["split"] = {"setup": "coupled", "fraction": 0.2, "quality": [50]}
@@ -175,7 +175,7 @@ def test_the_disk_must_hold_three_checkpoints_and_a_policy(eps, done, tmp_path, 
 
 
 def test_episodes_do_not_count_where_nothing_is_played(eps, tmp_path, monkeypatch):
-    monkeypatch.setattr("ssorl.pipeline.FQE_UPDATES", 5)
+    monkeypatch.setattr("ssorl.pipeline.algorithm1.FQE_UPDATES", 5)
     choices = {"agent": "bc", "fraction": 0.2, "env": "none", "variants": ("baseline",), "settings": SMALL}
     one = run(eps, tmp_path / "r", **choices)
     record = json.loads((tmp_path / "r" / "config.json").read_text())

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from ssorl import envs
-from ssorl.behaviour import policy as policies
-from ssorl.behaviour import sac
-from ssorl.behaviour.train import TrainConfig, snapshot_every, train
+from ssorl.data.sim import policy as policies
+from ssorl.data.sim import sac
+from ssorl.data.sim.train import TrainConfig, snapshot_every, train
 from ssorl.envs.pointmass import PointMass
-from ssorl.errors import SsorlError
-from ssorl.nn import adam, init_adam, init_mlp, layer_norm, mlp
+from ssorl.utils.errors import SsorlError
+from ssorl.utils.networks import adam, init_adam, init_mlp, layer_norm, mlp
 
 CFG = sac.SacConfig(n_obs=2, n_act=1, hidden=(16, 16), batch=32, capacity=64, lr=5e-3)
 
@@ -183,7 +183,7 @@ def test_a_limit_of_the_environments_own_bootstraps(tmp_path, monkeypatch):
 
 def test_what_is_done_is_kept_when_it_is_stopped(tmp_path, monkeypatch):
     """A checkpoint now and then, whatever the steps between two are; the result is that of a whole training."""
-    monkeypatch.setattr("ssorl.behaviour.train.SAVE", 0.0)
+    monkeypatch.setattr("ssorl.data.sim.train.SAVE", 0.0)
     step, calls = PointMass.step, []
 
     def stop(self, act):

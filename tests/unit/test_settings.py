@@ -9,7 +9,7 @@ from conftest import make_episodes
 
 import ssorl
 from ssorl.agents import AGENTS, make
-from ssorl.errors import SsorlError
+from ssorl.utils.errors import SsorlError
 
 
 @pytest.mark.parametrize(

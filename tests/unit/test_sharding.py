@@ -11,8 +11,8 @@ import pytest
 from conftest import make_episodes
 
 from ssorl.agents import make
-from ssorl.scan import mesh_for
-from ssorl.train import Run, train_many
+from ssorl.training.engine import Run, train_many
+from ssorl.training.scan import mesh_for
 
 AGENT = make("bc", hidden=(8,), batch=16, updates=20, lr=1e-3)
 
@@ -39,7 +39,7 @@ def numbers(trained):
 def worker(folder):
     """Six runs on four devices, stopped, resumed, and once unbroken; tells what came out and where it was."""
     sizes, parts, talk, stop = [], [], [], True
-    engine = sys.modules["ssorl.train"]  # the package has a function of that name
+    engine = sys.modules["ssorl.training.engine"]  # the package has a function of that name
     chunk = engine.chunk
 
     def look(look):

@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ssorl.data.split import THIRDS, Split, apply, by_return, copies, coupled, decoupled, truth, wide
-from ssorl.errors import DataError
 from ssorl.idm.fit import hold_out
+from ssorl.utils.errors import DataError
 
 SEEDS = st.integers(0, 50)
 
@@ -121,7 +121,7 @@ def test_a_range_guessed_from_hidden_actions_does_not_leave_the_split():
     split = coupled(eps, 0.1, 50)
     act = eps.act.copy()
     act[np.repeat(np.isin(np.arange(20), split.unlabelled), 2)] *= 9
-    from ssorl.data.check import build
+    from ssorl.data.validate import build
 
     wild = build(eps.obs, act, eps.rew, eps.terminated, eps.lengths, replace(eps.meta, act_low=(), act_high=()))
     assert wild.meta.act_range == "inferred"

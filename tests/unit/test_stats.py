@@ -5,8 +5,8 @@ import pytest
 from conftest import make_episodes
 
 from ssorl.data import apply, concat, coupled
+from ssorl.data.collections import pointmass as builtin
 from ssorl.data.episodes import action_range
-from ssorl.data.sources import builtin
 from ssorl.data.stats import duplicates, oddities, profile, standardiser
 
 

@@ -7,8 +7,8 @@ import pytest
 from samples import assert_same, make
 
 from ssorl.data import load, save
-from ssorl.errors import SsorlError
-from ssorl.store import atomic, write_sealed, write_text
+from ssorl.utils.errors import SsorlError
+from ssorl.utils.files import atomic, write_sealed, write_text
 
 
 def listing(folder: Path) -> list[str]:

@@ -17,14 +17,14 @@ from samples import assert_same, bits, make, place, poke
 from systems import TINY, hide, linear
 
 from ssorl.data import apply, concat, coupled, decoupled, load, load_pair, save, truth, wide
-from ssorl.data import parts as parts_module
-from ssorl.data.check import Wish
-from ssorl.data.parts import about, chain, large, spans, survey
-from ssorl.data.sources import parted, writer
-from ssorl.errors import DataError
+from ssorl.data import stream as parts_module
+from ssorl.data.formats import parted, writer
+from ssorl.data.stream import about, chain, large, spans, survey
+from ssorl.data.validate import Wish
 from ssorl.idm import stream as stream_module
 from ssorl.idm.fill import fill
 from ssorl.idm.stream import Moments, filling
+from ssorl.utils.errors import DataError
 
 FORMATS = ("npz", "d4rl", "minari", "lerobot")
 pytestmark = pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
@@ -90,14 +90,14 @@ def test_a_range_is_guessed_from_all_parts(tmp_path, eps, format, largest):
 
 @pytest.mark.parametrize("more", [{}, {"timeouts": None}, {"next_observations": None}, {"terminals": None}])
 def test_d4rl_with_anything_missing(tmp_path, monkeypatch, eps, more):
-    monkeypatch.setattr("ssorl.data.sources.d4rl.CHUNK", 7)
+    monkeypatch.setattr("ssorl.data.formats.d4rl.CHUNK", 7)
     save(eps, tmp_path / "a.hdf5")
     with h5py.File(tmp_path / "a.hdf5", "a") as file:
         for name in more:
             del file[name]
         if "timeouts" in more:  # then the horizon cuts: one here that some trajectories exceed
-            monkeypatch.setattr("ssorl.data.sources.d4rl.task_of", lambda _: "hopper")
-            monkeypatch.setattr("ssorl.data.sources.d4rl.SCORES", {"hopper": Horizon()})
+            monkeypatch.setattr("ssorl.data.formats.d4rl.task_of", lambda _: "hopper")
+            monkeypatch.setattr("ssorl.data.formats.d4rl.SCORES", {"hopper": Horizon()})
     stream, whole = opened(tmp_path / "a.hdf5", 6, min_length=2), load(tmp_path / "a.hdf5", min_length=2)
     assert_same(together(stream), whole)
     assert stream.meta == whole.meta
@@ -341,7 +341,7 @@ def test_a_long_tally_ranks_a_share_of_the_proxies(system, tmp_path, monkeypatch
     _, full, fitted = system
     save(full, tmp_path / "full.npz")
     split = coupled(full, 0.5, 100, seed=3)
-    monkeypatch.setattr("ssorl.idm.report.RANKED", 80)  # of 240: every third
+    monkeypatch.setattr("ssorl.idm.quality.RANKED", 80)  # of 240: every third
     done = filling(opened(tmp_path / "full.npz", 50).split(split), fitted.ready)
     parts = list(done.parts())
     error = np.concatenate([p.act for p, _ in parts]) - full.act

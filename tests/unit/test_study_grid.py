@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from ssorl.agents import make
-from ssorl.errors import SsorlError
 from ssorl.study.cost import DEVICES, _work, cost, rate, work
+from ssorl.study.files import find
 from ssorl.study.grid import DEFAULTS, FIGURES, Cell, Grid, Study, resolve
-from ssorl.study.own import find
 from ssorl.study.paper import STUDIES
 from ssorl.study.scales import SCALES
+from ssorl.utils.errors import SsorlError
 
 PAPER = SCALES["paper"]
 QUALITIES, SEEDS = 6, 5
@@ -456,7 +456,7 @@ def test_a_power_of_ten_is_a_number_in_yaml_too(tmp_path):
 
 
 def test_the_figures_that_can_be_named_can_be_drawn():
-    from ssorl.report.study_charts import DRAWN
+    from ssorl.study.report.charts import DRAWN
 
     assert set(FIGURES) == set(DRAWN) and {s.figure for s in STUDIES.values()} <= {*FIGURES, "claims"}
 

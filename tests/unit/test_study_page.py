@@ -9,24 +9,25 @@ import pytest
 from markupsafe import escape
 from study_samples import fill
 
-from ssorl.report import study_charts, study_parts
-from ssorl.report.answer import share
-from ssorl.report.study import page
-from ssorl.report.study_answer import answer, caveats
-from ssorl.report.study_svg import columns
+from ssorl.report.summary import share
 from ssorl.report.svg import NARROW, Bar, Line, lines
-from ssorl.study import stats
-from ssorl.study.found import gather
+from ssorl.study import statistics
 from ssorl.study.grid import Grid, Study
 from ssorl.study.paper import STUDIES
+from ssorl.study.report import charts as study_charts
+from ssorl.study.report import panels as study_parts
+from ssorl.study.report.answer import answer, caveats
+from ssorl.study.report.page import page
+from ssorl.study.report.svg import columns
+from ssorl.study.results import gather
 
 NASTY = "<script>hacked=1</script>|$x$"
 
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch):
-    estimate = stats.estimate
-    monkeypatch.setattr(stats, "estimate", lambda *args, **more: estimate(*args, **{"replications": 200, **more}))
+    estimate = statistics.estimate
+    monkeypatch.setattr(statistics, "estimate", lambda *args, **more: estimate(*args, **{"replications": 200, **more}))
 
 
 def charts(name, store, scale="lite"):
@@ -284,7 +285,7 @@ def test_files_for_papers_lie_beside_the_page(tmp_path):
 
 
 def test_numbers_can_be_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr("ssorl.report.study.pictures", lambda *args: [])  # they take seconds
+    monkeypatch.setattr("ssorl.study.report.page.pictures", lambda *args: [])  # they take seconds
     study = STUDIES["main-medium-expert"]
     fill(tmp_path, study, "smoke")
     chart = charts(study.name, tmp_path, "smoke")[0].charts[0]
@@ -303,7 +304,7 @@ def test_numbers_can_be_compared(tmp_path, monkeypatch):
 
 
 def test_a_part_has_a_page_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("ssorl.report.study.pictures", lambda *args: [])  # they take seconds
+    monkeypatch.setattr("ssorl.study.report.page.pictures", lambda *args: [])  # they take seconds
     study = STUDIES["main-medium-expert"]
     fill(tmp_path, study)
     path = page(study, "lite", tmp_path, seeds=2, only={"agent": ["dt"], "quality": ["10", "50"]}, name="my study.yaml")
@@ -321,7 +322,7 @@ def test_a_part_has_a_page_of_its_own(tmp_path, monkeypatch):
 
 
 def test_the_averaged_weights_have_a_page_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("ssorl.report.study.pictures", lambda *args: [])  # they take seconds
+    monkeypatch.setattr("ssorl.study.report.page.pictures", lambda *args: [])  # they take seconds
     study = STUDIES["idm-robust"]
     fill(tmp_path, study, "lite", noise=0.0)
     path = page(study, "lite", tmp_path, policy="average")

@@ -20,18 +20,20 @@ import numpy as np
 import pytest
 from support.clock import patience
 
-from ssorl import memory, pipeline
 from ssorl.data import save
-from ssorl.errors import ChangedError, SsorlError
 from ssorl.idm import IDMS, IdmConfig
-from ssorl.runs import run as run_alone
-from ssorl.study import cells as store_of
-from ssorl.study import execute, looks, schedule
-from ssorl.study.cells import claim, error, finished, folder, result, state
-from ssorl.study.execute import run_batch
+from ssorl.pipeline import algorithm1
+from ssorl.runs.run import run as run_alone
+from ssorl.study import executor as execute
+from ssorl.study import learning_curves, scheduler
+from ssorl.study import store as store_of
+from ssorl.study.executor import run_batch
 from ssorl.study.grid import Cell, Grid, Study, resolve
 from ssorl.study.scales import SCALES
-from ssorl.study.schedule import batches, run, shape
+from ssorl.study.scheduler import batches, run, shape
+from ssorl.study.store import claim, error, finished, folder, result, state
+from ssorl.training import memory
+from ssorl.utils.errors import ChangedError, SsorlError
 
 SETTINGS = {"hidden": (8,), "batch": 16, "updates": 20}
 IDM = {"hidden": (8,), "steps": 40, "validate_every": 20, "batch": 32, "lr": 1e-3}
@@ -183,13 +185,13 @@ def test_models_and_data_have_results_too(dataset, cells, tmp_path, done):
 def test_models_that_train_themselves_do_so_together_on_a_gpu(dataset, tmp_path, monkeypatch):
     base = {"dataset": dataset, "fraction": 0.2, "idm_settings": IDM, "kind": "idm", "rounds": 2, "members": 2}
     some = [resolve({**base, "quality": q, "seed": s}, SCALES["smoke"]) for q, s in ((50, 0), (100, 0), (100, 1))]
-    groups, real = [], pipeline.self_train_many
-    monkeypatch.setattr(pipeline, "self_train_many", lambda asked, *a: groups.append(len(asked)) or real(asked, *a))
+    groups, real = [], algorithm1.self_train_many
+    monkeypatch.setattr(algorithm1, "self_train_many", lambda asked, *a: groups.append(len(asked)) or real(asked, *a))
     assert run(some[:1], tmp_path / "one").failed == {} and run(some, tmp_path / "alone", size=3).failed == {}
     assert groups == [1, 1, 1, 1]
     shutil.copytree(tmp_path / "one", tmp_path / "many")
     with monkeypatch.context() as patch:  # asked what it runs on, `label` hears of a GPU
-        patch.setattr(pipeline, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+        patch.setattr(algorithm1, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
         assert run(some, tmp_path / "many", size=3).failed == {}
     assert groups[4:] == [2]  # one was there
     for cell in some:
@@ -263,16 +265,16 @@ def test_batches_are_of_one_shape_and_no_larger_than_the_device(cells, dataset, 
 
 
 def test_a_batch_fits_the_device_and_is_no_larger_than_pays(cells, dataset, monkeypatch):
-    assert schedule.room(cells) == schedule.MOST_ON_CPU
+    assert scheduler.room(cells) == scheduler.MOST_ON_CPU
     eps = execute.dataset(dataset).eps
     agent = replace(execute.plan_of(cells[0], eps).agent, half=True)  # as on a GPU
     need = memory.sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
     for free, room in ((need.table + 3.5 * need.run, 3), (need.table, 1), (1e12, 5)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free / memory.SPARE)
-        assert schedule.room(cells) == room
-    monkeypatch.setattr(schedule, "ENOUGH", 2 * need.work)
-    assert schedule.room(cells) == 2
+        assert scheduler.room(cells) == room
+    monkeypatch.setattr(scheduler, "ENOUGH", 2 * need.work)
+    assert scheduler.room(cells) == 2
 
 
 def test_a_batch_is_as_large_as_half_the_precision_allows(dataset, monkeypatch):
@@ -288,8 +290,8 @@ def test_a_batch_is_as_large_as_half_the_precision_allows(dataset, monkeypatch):
     assert need[True] < need[False]
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1e12)
-    monkeypatch.setattr(schedule, "ENOUGH", 5 * need[True])
-    assert schedule.room(cells) == 5 > 5 * need[True] // need[False]
+    monkeypatch.setattr(scheduler, "ENOUGH", 5 * need[True])
+    assert scheduler.room(cells) == 5 > 5 * need[True] // need[False]
 
 
 def test_a_batch_of_different_trajectories_fits_the_device(dataset, monkeypatch):
@@ -306,26 +308,26 @@ def test_a_batch_of_different_trajectories_fits_the_device(dataset, monkeypatch)
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
     for free, room in ((8 * (need.run + 2 * table), 6), (2.1 * (2 * need.run + 2 * table), 2), (need.run, 1)):
         monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free / memory.SPARE)
-        assert schedule.room(cells) == room
+        assert scheduler.room(cells) == room
     # Beside them some whose trajectories are all.
     whole = [resolve({**BASE, "dataset": dataset, "seed": seed}, SCALES["smoke"]) for seed in range(2)]
     assert shape(whole[0]) == shape(cells[0])
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1e12)
-    assert schedule.room([*cells, *whole]) == 8
+    assert scheduler.room([*cells, *whole]) == 8
     # One that cannot be drawn is its batch's to tell of.
     odd = resolve({**base, "labelled_fraction": 1e-9, "seed": 0}, SCALES["smoke"])
-    assert schedule.room([odd]) == 1
+    assert scheduler.room([odd]) == 1
 
 
 def test_what_another_process_holds_is_left_and_waited_for(cells, tmp_path, monkeypatch, done):
     """While it is held nothing runs; once the other is through its results are taken."""
-    waits, wait = threading.Event(), schedule.wait_for_others
+    waits, wait = threading.Event(), scheduler.wait_for_others
 
     def noted(*args):
         waits.set()
         wait(*args, every=0.05)
 
-    monkeypatch.setattr(schedule, "wait_for_others", noted)
+    monkeypatch.setattr(scheduler, "wait_for_others", noted)
     with claim(tmp_path, cells) as mine, claim(tmp_path, cells) as theirs:
         assert mine == cells and theirs == []
         run_batch(cells, tmp_path)  # at once: there is nothing for it
@@ -418,7 +420,7 @@ def test_a_full_disk_stops_it_at_once(cells, tmp_path, monkeypatch):
         raise SsorlError("x: cannot be written (No space left on device)")
 
     real = shutil.disk_usage("/")
-    monkeypatch.setattr(schedule.shutil, "disk_usage", lambda path: real._replace(free=0))
+    monkeypatch.setattr(scheduler.shutil, "disk_usage", lambda path: real._replace(free=0))
     with pytest.raises(SsorlError, match=r"the disk is full .* goes on from here"):
         run(cells, tmp_path, executor=fails, size=1)
     assert len(calls) == 1
@@ -490,7 +492,7 @@ def test_a_policy_that_cannot_be_played_does_not_cost_the_others_their_training(
         raise SsorlError("an action that is not finite")
 
     monkeypatch.setattr(execute, "play", play)
-    monkeypatch.setattr(pipeline, "evaluate", no_look)
+    monkeypatch.setattr(algorithm1, "evaluate", no_look)
     fresh = []
 
     def tell(what: str, n: int, note: str = "") -> None:
@@ -507,9 +509,9 @@ def test_a_policy_that_cannot_be_played_does_not_cost_the_others_their_training(
 
 @pytest.mark.parametrize("limit", ["LARGEST", "LANES"])
 def test_policies_that_play_at_each_look_or_in_smaller_parts_earn_the_same(cells, done, tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(looks, limit, 0)
-    calls, real = [], pipeline.glimpse
-    monkeypatch.setattr(pipeline, "glimpse", lambda *args: calls.append(len(args[1])) or real(*args))
+    monkeypatch.setattr(learning_curves, limit, 0)
+    calls, real = [], algorithm1.glimpse
+    monkeypatch.setattr(algorithm1, "glimpse", lambda *args: calls.append(len(args[1])) or real(*args))
     assert run(cells, tmp_path) == (5, {})
     assert calls == [1] * 10  # five runs, one after another here, two looks each; else all ten at once
     assert all(told(tmp_path, cell) == told(done, cell) for cell in cells)
@@ -517,9 +519,9 @@ def test_policies_that_play_at_each_look_or_in_smaller_parts_earn_the_same(cells
 
 def test_the_looks_at_runs_in_one_program_are_each_ones_own(cells, done, tmp_path, monkeypatch):
     """As on a GPU, where all runs are one group; in other bits, so that a return may differ by a little."""
-    calls, real = [], pipeline.glimpse
-    monkeypatch.setattr(pipeline, "train_many", partial(pipeline.train_many, together=True))
-    monkeypatch.setattr(pipeline, "glimpse", lambda *args: calls.append(len(args[1])) or real(*args))
+    calls, real = [], algorithm1.glimpse
+    monkeypatch.setattr(algorithm1, "train_many", partial(algorithm1.train_many, together=True))
+    monkeypatch.setattr(algorithm1, "glimpse", lambda *args: calls.append(len(args[1])) or real(*args))
     assert run(cells, tmp_path) == (5, {})
     assert calls == [10]
     for cell in cells:
@@ -530,7 +532,7 @@ def test_the_looks_at_runs_in_one_program_are_each_ones_own(cells, done, tmp_pat
 
 def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_path, monkeypatch):
     """The policy of one run has diverged at its last look, and is well again when all play at the end."""
-    real, calls = pipeline.evaluate, []
+    real, calls = algorithm1.evaluate, []
 
     def evaluate(players, *args):
         calls.append(len(players))
@@ -542,8 +544,8 @@ def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_
         params = jax.device_get(jax.vmap(plan.agent.policy)(look.state))
         return jax.tree.map(lambda x: x * np.nan, params) if (look.at, look.runs) == (20, range(1, 2)) else params
 
-    monkeypatch.setattr(pipeline, "evaluate", evaluate)
-    monkeypatch.setattr(pipeline, "policies_at", policies_at)
+    monkeypatch.setattr(algorithm1, "evaluate", evaluate)
+    monkeypatch.setattr(algorithm1, "policies_at", policies_at)
     assert run(cells, tmp_path) == (5, {})
     assert calls == [10] + [1] * 10
     curves = {cell: told(tmp_path, cell)["curve"]["score"] for cell in cells}
@@ -553,7 +555,7 @@ def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_
 
 
 def test_a_damaged_look_is_missing_from_its_curve_alone(cells, done, tmp_path, monkeypatch):
-    real, bad = looks.Looks.play, "20-1-2.npz"
+    real, bad = learning_curves.Looks.play, "20-1-2.npz"
 
     def play(self, *args):
         raw = bytearray((self.folder / bad).read_bytes())
@@ -561,7 +563,7 @@ def test_a_damaged_look_is_missing_from_its_curve_alone(cells, done, tmp_path, m
         (self.folder / bad).write_bytes(raw)
         return real(self, *args)
 
-    monkeypatch.setattr(looks.Looks, "play", play)
+    monkeypatch.setattr(learning_curves.Looks, "play", play)
     assert run(cells, tmp_path) == (5, {})
     curves = [(told(tmp_path, cell), told(done, cell)) for cell in cells]
     assert sum(here == there for here, there in curves) == 4
@@ -622,14 +624,14 @@ def test_a_file_that_means_something_else_is_refused(dataset, tmp_path, pointmas
 
 def test_a_diverged_run_takes_no_other_s_curve(cells, tmp_path, monkeypatch):
     """As on a GPU, where the policies of all runs at a look are in one file."""
-    real, train_many = looks.pipeline.players_at, pipeline.train_many
+    real, train_many = learning_curves.pipeline.players_at, algorithm1.train_many
 
     def players_at(*args):
         first, *rest = real(*args)
         return [first._replace(params=jax.tree.map(lambda x: np.full_like(x, np.nan), first.params)), *rest]
 
-    monkeypatch.setattr(pipeline, "train_many", lambda *args, **how: train_many(*args, **(how | {"together": True})))
-    monkeypatch.setattr(looks.pipeline, "players_at", players_at)
+    monkeypatch.setattr(algorithm1, "train_many", lambda *args, **how: train_many(*args, **(how | {"together": True})))
+    monkeypatch.setattr(learning_curves.pipeline, "players_at", players_at)
     assert run(cells, tmp_path) == (5, {})
     curves = [told(tmp_path, cell)["curve"] for cell in cells]
     assert sum("score" in curve and None not in curve["score"] for curve in curves) == 4
@@ -639,7 +641,7 @@ def test_data_that_cannot_be_read_is_its_batch_s_to_tell(tmp_path, monkeypatch):
     """Where a device's memory is asked after first, too."""
     gone = resolve({"dataset": str(tmp_path / "gone.npz"), **BASE}, SCALES["smoke"])
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert schedule.room([gone]) == schedule.MOST_ON_CPU
+    assert scheduler.room([gone]) == scheduler.MOST_ON_CPU
 
 
 def test_only_what_was_not_written_makes_a_disk_full():
@@ -649,9 +651,9 @@ def test_only_what_was_not_written_makes_a_disk_full():
         except OSError as err:
             raise SsorlError("x.npz: cannot be written") from err
     except SsorlError as err:
-        assert schedule._unwritten(err)
-    assert schedule._unwritten(RuntimeError("a worker: [Errno 28] No space left on device"))
-    assert not schedule._unwritten(SsorlError("gone.npz: no such file")) and not schedule._unwritten(None)
+        assert scheduler._unwritten(err)
+    assert scheduler._unwritten(RuntimeError("a worker: [Errno 28] No space left on device"))
+    assert not scheduler._unwritten(SsorlError("gone.npz: no such file")) and not scheduler._unwritten(None)
 
 
 def test_data_without_a_place_to_play(dataset, tmp_path, pointmass):

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from conftest import make_episodes
 
-from ssorl import memory
 from ssorl.agents import make
 from ssorl.agents.windows import Windows
 from ssorl.data.stats import Standardiser, standardiser
-from ssorl.errors import DataError, SsorlError
-from ssorl.memory import fitting, sizes, table_bytes
-from ssorl.scan import chunk
-from ssorl.tables import Dataset, bases, distinct, make_pool, make_table, shape_for
-from ssorl.train import Run, _together, train, train_many
+from ssorl.training import memory
+from ssorl.training.engine import Run, _together, train, train_many
+from ssorl.training.memory import fitting, sizes, table_bytes
+from ssorl.training.scan import chunk
+from ssorl.training.tables import Dataset, bases, distinct, make_pool, make_table, shape_for
+from ssorl.utils.errors import DataError, SsorlError
 
 AGENT = make("bc", hidden=(4,), batch=8, updates=12)
 DT = make("dt", layers=1, heads=1, width=8, context=3, max_time=0, batch=4, updates=2)

@@ -12,7 +12,7 @@ import ssorl
 from ssorl import envs
 from ssorl.cli import main
 from ssorl.data import save
-from ssorl.errors import SsorlError
+from ssorl.utils.errors import SsorlError
 
 pytestmark = pytest.mark.usefixtures("small_idm")
 NAME = "recording_module:Recorded-v0"
@@ -85,7 +85,7 @@ def refused(module: Recorder, file: object, cure: str, call, *args, **kwargs) ->
 
 def policy_file(path: Path, eps) -> Path:
     """A policy that says it is at home in the module's environment."""
-    from ssorl.checkpoint import save_policy
+    from ssorl.evaluation.policy_file import save_policy
 
     player = ssorl.train(eps, "bc", **SMALL).player
     save_policy(path, player.agent, player.params, player.scaler, player.act_low, player.act_high, env=NAME)
@@ -137,7 +137,7 @@ def test_the_spec_of_a_minari_set_is_read_and_never_made(module, eps, spec_id):
     if spec_id == NAME:
         refused(module, "set", f"--env {NAME}", ssorl.run, "set", **CHOICES)
     else:  # there is no such environment here
-        from ssorl.plan import make_plan
+        from ssorl.pipeline.plan import make_plan
 
         choices = {key: value for key, value in CHOICES.items() if key != "episodes"}
         plan = make_plan(ssorl.load("set"), **choices)
@@ -178,10 +178,10 @@ def test_a_run_folder_cannot_name_a_module(module, eps, capsys):
 
 
 def test_a_study_cannot_name_a_module(module, eps):
-    from ssorl.study.execute import run_batch
+    from ssorl.study.executor import run_batch
+    from ssorl.study.files import find
     from ssorl.study.grid import Cell, Grid, Study
-    from ssorl.study.own import find
-    from ssorl.study.schedule import run
+    from ssorl.study.scheduler import run
 
     save(eps, Path("set.npz"))
     base = {"dataset": "set.npz", "agent": "bc", "settings": SMALL, "variant": "baseline", "fraction": 0.2}
@@ -222,7 +222,7 @@ def test_the_user_may_name_a_module(module, eps, capsys):
     scores = ssorl.evaluate(ssorl.load_policy("told", "baseline"), env=NAME, episodes=2)
     assert scores.returns.tolist() == [[3, 3]] and module.imported
     module.forget()
-    from ssorl.behaviour.train import TrainConfig, train
+    from ssorl.data.sim.train import TrainConfig, train
 
     assert train(TrainConfig(NAME, steps=8, n_envs=2, warmup=8, hidden=(8,), batch=4), Path("collector"))
     assert module.imported

@@ -7,9 +7,9 @@ from conftest import make_episodes
 
 from ssorl.agents.windows import BothWindows, Windows
 from ssorl.data.stats import Standardiser
-from ssorl.errors import DataError
-from ssorl.tables import Dataset, make_pool, make_table
-from ssorl.train import Run, _steps
+from ssorl.training.engine import Run, _steps
+from ssorl.training.tables import Dataset, make_pool, make_table
+from ssorl.utils.errors import DataError
 
 K = 4
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ssorl.agents import AGENTS, make
-from ssorl.train import Run, train
+from ssorl.training.engine import Run, train
 
 TEXT = (Path(__file__).parents[2] / "docs" / "your-own-agent.md").read_text()
 

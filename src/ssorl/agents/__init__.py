@@ -11,8 +11,8 @@ from ssorl.agents.dt import DT
 from ssorl.agents.dt_joint import DTJoint
 from ssorl.agents.iql import IQL
 from ssorl.agents.td3bc import TD3BC
-from ssorl.errors import SsorlError, nearest
-from ssorl.settings import check_settings, plain
+from ssorl.utils.errors import SsorlError, nearest
+from ssorl.utils.validation import check_settings, plain
 
 AGENTS: dict[str, type[Agent]] = {
     "bc": BC,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl.nn import Params, init_mlp
+from ssorl.utils.networks import Params, init_mlp
 
 State = Any  # a pytree of arrays: weights, targets, optimiser moments
 Rows = jax.Array | np.ndarray

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, soft, squared
-from ssorl.nn import Adam, Params, adam, init_adam, init_mlp, mlp
+from ssorl.utils.networks import Adam, Params, adam, init_adam, init_mlp, mlp
 
 # Range of the policy's log standard deviation. The lower end keeps log densities, which the conservative term
 # subtracts from values, within about +-5 a dimension; a policy of deviation 0.007 acts like its mean anyway.

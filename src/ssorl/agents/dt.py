@@ -15,8 +15,8 @@ from ssorl.agents.gpt import draw, gpt, gpt_draws, linear, linear_draws
 from ssorl.agents.lamb import clipped_lamb
 from ssorl.agents.windows import Window, Windows
 from ssorl.data.episodes import Episodes
-from ssorl.errors import SsorlError
-from ssorl.nn import Adam, Params, adam, init_adam
+from ssorl.utils.errors import SsorlError
+from ssorl.utils.networks import Adam, Params, adam, init_adam
 
 TARGETS = {"hopper": 3600.0, "walker2d": 5000.0, "halfcheetah": 6000.0}  # the return the paper asks for
 SCALE = 0.001  # of the returns-to-go there, which makes those numbers 3.6 to 6

@@ -12,7 +12,7 @@ from ssorl.agents.base import Metrics
 from ssorl.agents.dt import DT, average, policy_loss
 from ssorl.agents.gpt import linear, linear_draws
 from ssorl.agents.windows import BothWindows, Window
-from ssorl.nn import Params
+from ssorl.utils.networks import Params
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl import kernels
-from ssorl.nn import Params, coins, hidden
+from ssorl.utils import kernels
+from ssorl.utils.networks import Params, coins, hidden
 
 # Weights ---------------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ def _add(
     layer: Params, norm: Params, x: jax.Array, h: jax.Array, dropout: float, seed: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """What a layer makes of h, added to x; and the norm of that."""
-    if fused := kernels.wanted("residual.add_and_norm", x, x.dtype):
+    if fused := kernels.wanted("residual_norm.add_and_norm", x, x.dtype):
         return fused(x, h @ layer["w"].astype(h.dtype), layer["b"], norm, dropout, seed)
     x = x + _drop(linear(layer, h), dropout, seed)
     return x, _norm(norm, x, x.dtype)
@@ -187,7 +187,7 @@ def _attention(
 
 def _norm(p: Params, x: jax.Array, kind: Any) -> jax.Array:
     """Layer norm with gain and bias over the last axis, in this precision with statistics in float32."""
-    if fused := kernels.wanted("residual.norm", x, kind):
+    if fused := kernels.wanted("residual_norm.norm", x, kind):
         return fused(x, p)
     y = x.astype(jnp.float32)
     y = y - y.mean(-1, keepdims=True)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ssorl.nn import Params
+from ssorl.utils.networks import Params
 
 B1, B2, EPS = 0.9, 0.999, 1e-8  # as in Adam
 PARTS = 512  # sums of an array, before they are summed up

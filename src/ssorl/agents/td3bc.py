@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, soft, squared
-from ssorl.nn import Adam, Params, adam, init_adam, init_mlp, mlp
+from ssorl.utils.networks import Adam, Params, adam, init_adam, init_mlp, mlp
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from ssorl.cli.data import Data
 from ssorl.cli.evaluate import Evaluate
 from ssorl.cli.export import Export
 from ssorl.cli.label import Label
+from ssorl.cli.options import QUIET, arg
 from ssorl.cli.run import Run
-from ssorl.cli.shared import QUIET, arg
 from ssorl.cli.stop import stoppable
 from ssorl.cli.study import Study
 from ssorl.cli.words import COMMON, check
-from ssorl.errors import SsorlError
+from ssorl.utils.errors import SsorlError
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 FAILED, MISTAKE = 1, 2  # what a command ends with, besides 0, 130 and 143: docs/command-line.md

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from ssorl.cli.shared import Json, arg, print_json, tell
+from ssorl.cli.options import Json, arg, print_json, tell
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class BehaviourList:
 
     def run(self) -> None:
         """Print a table."""
-        from ssorl.behaviour.datasets import bundled
+        from ssorl.data.sim.datasets import bundled
 
         rows = bundled()
         if self.json:
             return print_json(rows)
-        from ssorl.report.terminal import show_policies
+        from ssorl.cli.tables import show_policies
 
         return show_policies(rows)
 
@@ -44,7 +44,7 @@ class BehaviourTrain:
 
     def run(self) -> None:
         """Train."""
-        from ssorl.behaviour.train import TrainConfig, train
+        from ssorl.data.sim.train import TrainConfig, train
 
         out = self.out or Path("runs/behaviour") / self.env
         config = TrainConfig(env=self.env, seeds=self.seeds, steps=self.steps, critic_norm=self.critic_norm)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ssorl.cli.shared import arg
+from ssorl.cli.options import arg
 from ssorl.cli.words import COMMON, commands, descend, options
 
 ASK = "__complete"  # `ssorl __complete WORD … BEGUN` prints what the last word can become, a line each
@@ -82,7 +82,7 @@ def _names(field: str) -> list[str]:
 
 
 def _datasets() -> list[str]:
-    from ssorl.data.sources import _listed_names
+    from ssorl.data.formats import _listed_names
 
     return _listed_names()
 

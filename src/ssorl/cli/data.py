@@ -9,8 +9,8 @@ from typing import Annotated
 
 import tyro
 
-from ssorl.cli.shared import Flat, Format, Input, Json, Recipe, Source, arg, print_json, tell
-from ssorl.errors import SsorlError
+from ssorl.cli.options import Flat, Format, Input, Json, Recipe, Source, arg, print_json, tell
+from ssorl.utils.errors import SsorlError
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class DataList:
         rows = catalogue()
         if self.json:
             return print_json(rows)
-        from ssorl.report.terminal import show_catalogue
+        from ssorl.cli.tables import show_catalogue
 
         return show_catalogue(rows)
 
@@ -62,7 +62,7 @@ class DataShow:
             told["plot"] = str(self.plot)
         if self.json:
             return print_json(told)
-        from ssorl.report.terminal import show_profile
+        from ssorl.cli.tables import show_profile
 
         return show_profile(told)
 
@@ -91,7 +91,7 @@ class DataConvert:
     def run(self) -> None:
         """Load and save."""
         from ssorl.data import save
-        from ssorl.data.check import declared
+        from ssorl.data.validate import declared
 
         words = list(self.words)
         dataset = None if self.source.labelled or not words else words.pop(0)
@@ -135,8 +135,8 @@ class DataSplit:
     def run(self) -> None:
         """Load, draw, save."""
         from ssorl.data import apply, save
-        from ssorl.errors import DataError
-        from ssorl.store import atomic
+        from ssorl.utils.errors import DataError
+        from ssorl.utils.files import atomic
 
         eps = self.input.load()
         drawn = self.recipe.draw(eps)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from ssorl.cli.shared import Json, arg, print_json
-from ssorl.errors import SsorlError
+from ssorl.cli.options import Json, arg, print_json
+from ssorl.utils.errors import SsorlError
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,11 @@ class Evaluate:
         from functools import partial
 
         from ssorl.envs import TrustedName, require_trusted
-        from ssorl.evaluate import evaluate, horizon
-        from ssorl.player import find_all, load_policy
-        from ssorl.report.progress import Progress
-        from ssorl.video import Film
+        from ssorl.envs.registry import horizon
+        from ssorl.evaluation.policy import find_all, load_policy
+        from ssorl.evaluation.rollout import evaluate
+        from ssorl.evaluation.video import Film
+        from ssorl.utils.progress import Progress
 
         files = find_all(self.path, self.variant)
         policies = [load_policy(file) for file in files]
@@ -66,9 +67,9 @@ class Evaluate:
 
 def _as_the_run(file: Path, returns: Any) -> Any:
     """Normalised by the references that the data of the policy's run brings; or none."""
-    from ssorl.result import Scale
-    from ssorl.settings import number
-    from ssorl.store import read_json
+    from ssorl.runs.result import Scale
+    from ssorl.utils.files import read_json
+    from ssorl.utils.validation import number
 
     homes = file.absolute().parents[1:3]  # one quality of a run lies in the run's folder
     record = next((home / "config.json" for home in homes if (home / "config.json").exists()), None)
@@ -81,7 +82,7 @@ def _as_the_run(file: Path, returns: Any) -> Any:
 
 
 def _told(files: list[Path], scores: Any, seed: int) -> dict:
-    from ssorl.evaluate import bootstrap
+    from ssorl.evaluation.rollout import bootstrap
 
     def spans(values: Any) -> list[dict | None]:
         if values is None:

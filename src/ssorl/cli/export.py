@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ssorl.cli.shared import Json, arg, tell
-from ssorl.errors import SsorlError
+from ssorl.cli.options import Json, arg, tell
+from ssorl.utils.errors import SsorlError
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Export:
         if self.out.exists() and (self.out.is_dir() or not self.force):
             cure = "name a file" if self.out.is_dir() else "choose another name or pass --force"
             raise SsorlError(f"{self.out}: exists already; {cure}")
-        from ssorl.export import export
-        from ssorl.player import load_policy
+        from ssorl.evaluation.export import export
+        from ssorl.evaluation.policy import load_policy
 
         policy = load_policy(self.path, self.variant, self.seed)
         done = export(policy.player, self.out, self.format, {} if policy.env is None else {"env": policy.env})

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from ssorl.cli.shared import Flat, Format, Input, Json, Preset, Recipe, arg, note, print_json
-from ssorl.errors import SsorlError
+from ssorl.cli.options import Flat, Format, Input, Json, Preset, Recipe, arg, note, print_json
+from ssorl.utils.errors import SsorlError
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Label:
 
     def run(self) -> None:
         """Load, fit or reuse, label, report, and only then write."""
-        from ssorl.data.sources import writer
+        from ssorl.data.formats import writer
         from ssorl.idm.fill import resolve
-        from ssorl.report.progress import Progress
+        from ssorl.utils.progress import Progress
 
         module = writer(self.out, self.to, self.force)  # what cannot be written is refused before the long part
         _check_free(self.force, self.out, *self._beside())
@@ -63,7 +63,7 @@ class Label:
         told = {**told, "out": str(self.out), "idm": self.idm, "preset": self.preset}
         if self.json:
             return print_json(told)
-        from ssorl.report.terminal import show_labels
+        from ssorl.cli.tables import show_labels
 
         return show_labels(told, [str(p) for p in (self.out, *self._beside())])
 
@@ -85,7 +85,7 @@ class Label:
     def _streamed(self, model, module, progress) -> dict:
         """Some trajectories in memory at a time, from the first look to the last byte written."""
         from ssorl.idm.stream import filling
-        from ssorl.store import atomic
+        from ssorl.utils.files import atomic
 
         stream, first = self._open(progress, passes=3 if hasattr(model, "steps") else 1)
         _warn_of_proxies(stream.meta, progress)
@@ -113,7 +113,7 @@ class Label:
 
     def _streams(self, module) -> bool:
         """Whether to go through the data in parts: if asked to, or if the files are large and it can be done."""
-        from ssorl.data.parts import large
+        from ssorl.data.stream import large
 
         lacking = None
         if not hasattr(module, "save_parts"):
@@ -140,7 +140,7 @@ class Label:
     def _load(self):
         """What to fill, what to learn from where that is another set, and the truth where a split hides it."""
         from ssorl.data import apply, truth
-        from ssorl.data.sources import load, pair
+        from ssorl.data.formats import load, pair
         from ssorl.idm.label import ignored
 
         one, names = self.input, self._names()
@@ -154,9 +154,9 @@ class Label:
 
     def _open(self, progress, passes: int):
         """The same as a stream, and the number of the first trajectory to fill."""
-        from ssorl.data.check import Wish
-        from ssorl.data.parts import chain, survey
-        from ssorl.data.sources import parted
+        from ssorl.data.formats import parted
+        from ssorl.data.stream import chain, survey
+        from ssorl.data.validate import Wish
         from ssorl.idm.label import ignored
 
         one, names = self.input, self._names()
@@ -185,8 +185,8 @@ class Label:
     @contextmanager
     def _beside_it(self, ready):
         """Everything or nothing: the model and the report appear only once the trajectories are in place."""
-        from ssorl.idm import files
-        from ssorl.store import atomic
+        from ssorl.idm import serialise as files
+        from ssorl.utils.files import atomic
 
         with ExitStack() as stack:
             if self.save_idm is not None:
@@ -216,7 +216,7 @@ def _check_free(force: bool, *paths: Path) -> None:
     """Refuse to write over what is there, to write one thing over another, and to write where nothing can be."""
     import os
 
-    from ssorl.idm.files import is_model
+    from ssorl.idm.serialise import is_model
 
     if len({p.absolute() for p in paths}) < len(paths):
         raise SsorlError("two results have the same name; choose another for one of them")

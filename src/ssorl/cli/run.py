@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from ssorl.cli.shared import Flat, Input, Json, Preset, Third, arg, note, print_json
-from ssorl.errors import SsorlError
+from ssorl.cli.options import Flat, Input, Json, Preset, Third, arg, note, print_json
+from ssorl.utils.errors import SsorlError
 
 DATASET = "sim/hopper-medium-expert"
 Variant = Literal["baseline", "ss", "oracle"]
@@ -78,11 +78,11 @@ class Run:
 
     def run(self) -> None:
         """Load, plan, run stage by stage, tell."""
-        from ssorl.plan import make_plan
-        from ssorl.report.answer import diverged
-        from ssorl.report.teller import RunTeller
-        from ssorl.report.terminal import show_run
-        from ssorl.runs import execute
+        from ssorl.cli.narrate import RunTeller
+        from ssorl.cli.tables import show_run
+        from ssorl.pipeline.plan import make_plan
+        from ssorl.report.summary import diverged
+        from ssorl.runs.run import execute
 
         eps = self._load()
         plan = make_plan(

@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from ssorl.cli.shared import Flat, Json, arg, note, print_json
-from ssorl.errors import SsorlError
+from ssorl.cli.options import Flat, Json, arg, note, print_json
+from ssorl.utils.errors import SsorlError
 
 Size = Literal["smoke", "lite", "paper"]
 Name = Annotated[
@@ -56,7 +56,7 @@ class Part:
 
     def study(self):
         """The study."""
-        from ssorl.study.own import find
+        from ssorl.study.files import find
 
         return find(self.name)
 
@@ -92,7 +92,7 @@ class Show:
 
     def run(self) -> None:
         """Print the axes and count the cells."""
-        from ssorl.study.cells import state
+        from ssorl.study.store import state
 
         study, points, cells = self.part.study(), self.part.points(), self.part.cells()
         axes: dict[str, list] = {}
@@ -139,14 +139,14 @@ class OnRay:
     @contextmanager
     def runner(self):
         """With what runs cells: on a cluster if one was asked for, else here."""
-        from ssorl.study import schedule
+        from ssorl.study import scheduler
 
         if self == OnRay():
-            yield schedule.run
+            yield scheduler.run
             return
         import jax
 
-        from ssorl.study.cluster import Cluster, connected, run
+        from ssorl.study.ray_cluster import Cluster, connected, run
 
         jax.config.update("jax_platforms", "cpu")  # this process only waits: devices are for the tasks
         with connected(self.ray_address):
@@ -187,9 +187,9 @@ class Run:
     def _tell(self, cells: list) -> None:
         import jax
 
-        from ssorl.report.progress import duration
         from ssorl.study.cost import DEVICES, cost
         from ssorl.study.paper import STUDIES
+        from ssorl.utils.progress import duration
 
         others = [study for study in STUDIES.values() if study.figure != "claims"]
         found = cost(self.part.study(), self.part.scale, self.part.store, cells, others)
@@ -208,9 +208,9 @@ class Run:
         return None
 
     def _progress(self, cells: list):
-        from ssorl.report.progress import Progress
-        from ssorl.study.cells import finished
         from ssorl.study.cost import fits, updates
+        from ssorl.study.store import finished
+        from ssorl.utils.progress import Progress
 
         left = [cell for cell in cells if not finished(self.part.store, cell)]
         models = {cell.idm_hash: cell for cell in left if cell.idm_hash}
@@ -239,10 +239,10 @@ class Status:
 
     def run(self) -> None:
         """Count finished cells, study by study and scale by scale."""
-        from ssorl.study.cells import state
-        from ssorl.study.own import find
+        from ssorl.study.files import find
         from ssorl.study.paper import STUDIES
         from ssorl.study.scales import SCALES
+        from ssorl.study.store import state
 
         rows = []
         for study in [find(self.name)] if self.name else STUDIES.values():
@@ -292,13 +292,13 @@ class Study:
 
 
 def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = None) -> None:
-    from ssorl.report.study import page
-    from ssorl.report.study_claims import claim_json, one_number
+    from ssorl.study.report.claims import claim_json, one_number
+    from ssorl.study.report.page import page
 
     part.points()  # says what is wrong with the part
     study, claims = part.study(), []
     if study.figure == "claims":
-        from ssorl.study.claims import ledger
+        from ssorl.study.claims.judge import ledger
 
         claims = ledger(part.store, part.scale, part.seeds, part.chosen(), policy)
     path = page(study, part.scale, part.store, part.seeds, part.chosen(), part.name, policy, claims)

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import tyro
 
-from ssorl.errors import SsorlError, nearest
+from ssorl.utils.errors import SsorlError, nearest
 
 COMMON = ("--debug", "--quiet")  # understood by every command, at any place
 

@@ -1,7 +1,7 @@
 """Trajectories with missing actions: the container, the formats, the splits."""
 
 from ssorl.data.episodes import Episodes, Meta, concat
-from ssorl.data.sources import load, load_pair, save
+from ssorl.data.formats import load, load_pair, save
 from ssorl.data.split import Split, apply, coupled, decoupled, truth, wide
 
 __all__ = ["Episodes", "Meta", "Split", "apply", "concat", "coupled", "decoupled"]

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from ssorl.errors import DataError
+from ssorl.utils.errors import DataError
 
 ROUNDING = 1e-4  # how far an action may leave its range, as a share of it, before that is an error
 SMALL = 0.25  # actions nearer to zero than this fill too little of [-1, 1] for it to be their range

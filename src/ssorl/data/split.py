@@ -14,11 +14,11 @@ from typing import Literal
 
 import numpy as np
 
-from ssorl.data.check import shown
 from ssorl.data.episodes import Episodes, action_range
 from ssorl.data.stats import digests
-from ssorl.errors import DataError
-from ssorl.store import DamagedError, read_json, write_json
+from ssorl.data.validate import shown
+from ssorl.utils.errors import DataError
+from ssorl.utils.files import DamagedError, read_json, write_json
 
 Third = Literal["low", "med", "high"]
 THIRDS: tuple[Third, ...] = ("low", "med", "high")

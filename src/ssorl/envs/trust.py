@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shlex
 
-from ssorl.errors import SsorlError
+from ssorl.utils.errors import SsorlError
 
 
 class TrustedName(str):

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from ssorl.data.episodes import Episodes
-from ssorl.errors import DataError, SsorlError, nearest
-from ssorl.idm import IDMS, files
+from ssorl.idm import IDMS, serialise
 from ssorl.idm.fit import fit
 from ssorl.idm.label import Labeller, Labels, filled, label, labeller
 from ssorl.idm.model import IdmConfig
-from ssorl.idm.report import report, report_rounds
+from ssorl.idm.quality import report, report_rounds
 from ssorl.idm.selftrain import self_train
-from ssorl.seeds import check_seed
+from ssorl.utils.errors import DataError, SsorlError, nearest
+from ssorl.utils.validation import check_seed
 
 MODEL_PRESETS = ("quick", "paper")
 
@@ -60,7 +60,7 @@ def resolve(
                 f"{name}: is used as it was fitted, so --preset, --steps, --members and --self-train mean nothing; "
                 "leave them out"
             )
-        return files.load(name)
+        return serialise.load(name)
     near = difflib.get_close_matches(name, IDMS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(IDMS)}, or the folder of a saved one"
     raise SsorlError(f"--idm {name}: no inverse dynamics model or folder has that name; {hint}")

@@ -13,10 +13,10 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import copies
-from ssorl.errors import DataError
 from ssorl.idm.inputs import Inputs, inputs
 from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
-from ssorl.nn import Adam, Params, adam, halved, init_adam
+from ssorl.utils.errors import DataError
+from ssorl.utils.networks import Adam, Params, adam, halved, init_adam
 
 BLOCK = 1024  # held-out steps looked at together
 STEADY = 10  # how many deviations from zero the mean difference may lie as models see it

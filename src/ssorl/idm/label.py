@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl.data.episodes import STILL, Episodes, Meta, scale, unscale
-from ssorl.errors import DataError
 from ssorl.idm.calibrate import Calibration, Span, calibrate, outside, span
 from ssorl.idm.fit import Idm, last_part
 from ssorl.idm.model import IdmConfig, Windows, features, heads, leaner
-from ssorl.nn import Params
+from ssorl.utils.errors import DataError
+from ssorl.utils.networks import Params
 
 BLOCK = {"cpu": 1 << 12}  # steps predicted at a time: bounds memory; a layer's output should stay in a CPU's cache
 LARGE_BLOCK = 1 << 16  # on an accelerator

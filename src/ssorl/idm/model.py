@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl.nn import Params, init_mlp, mlp
+from ssorl.utils.networks import Params, init_mlp, mlp
 
 LOG_2PI = 1.8378770664093453
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ssorl.data.episodes import Episodes, concat
-from ssorl.data.parts import About, Labelled, Stream
 from ssorl.data.stats import standardising
+from ssorl.data.stream import About, Labelled, Stream
 from ssorl.idm.fill import nothing_missing, nothing_to_learn
 from ssorl.idm.fit import Shown, fit, scale_of
 from ssorl.idm.inputs import Inputs, quantiles, stride
 from ssorl.idm.label import Labeller, filled_meta, label, labeller
 from ssorl.idm.model import IdmConfig
-from ssorl.idm.report import Tally
-from ssorl.seeds import check_seed
+from ssorl.idm.quality import Tally
+from ssorl.utils.validation import check_seed
 
 LEARN = 2_000_000  # steps of labelled trajectories that are held in memory; of more, trajectories are drawn
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ssorl.data.episodes import Episodes
-from ssorl.store import atomic
+from ssorl.utils.files import atomic
 
 LABELLED, UNLABELLED = "#0072b2", "#e69f00"  # told apart by colour-blind readers too
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ssorl.idm.calibrate import factors
-from ssorl.idm.report import summary
-from ssorl.store import atomic
+from ssorl.idm.quality import summary
+from ssorl.utils.files import atomic
 
 # Told apart by colour-blind readers too: measured where labelled, expected of the proxies, measured on the proxies.
 HELD_OUT, EXPECTED, TRUE, GREY = "#0072b2", "#e69f00", "#d55e00", "#bbbbbb"
@@ -20,7 +20,7 @@ TITLES += ("By the return of the trajectory", "The worst trajectories")
 
 
 def plot(told: dict, path: Path | str) -> None:
-    """Draw what `ssorl.idm.report.report` told; a PNG, PDF or SVG by its suffix."""
+    """Draw what `ssorl.idm.quality.report` told; a PNG, PDF or SVG by its suffix."""
     import matplotlib
 
     matplotlib.use("Agg")

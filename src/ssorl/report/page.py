@@ -10,11 +10,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ssorl.report import answer as words
 from ssorl.report import sections as parts
+from ssorl.report import summary as words
 from ssorl.report.blocks import Table, cell
 from ssorl.report.schema import read
-from ssorl.store import atomic
+from ssorl.utils.files import atomic
 
 
 def page(folder: Path) -> Path:

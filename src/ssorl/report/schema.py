@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ssorl.errors import DataError
-from ssorl.store import DamagedError, read_json
+from ssorl.utils.errors import DataError
+from ssorl.utils.files import DamagedError, read_json
 
 SCHEMA = 1
 VARIANTS = ("baseline", "ss", "oracle")

@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 from markupsafe import Markup
 
-from ssorl.report import answer as words
+from ssorl.report import summary as words
 from ssorl.report import svg
 from ssorl.report.axes import Value, known, plain
 from ssorl.report.blocks import Link, Panel, Section, Table, both
-from ssorl.report.progress import duration
 from ssorl.report.schema import VARIANTS
+from ssorl.utils.progress import duration
 
 POINTS, FEW = 60, 36  # of a learning curve that are drawn, large and small; more only make the page heavy
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ssorl.study.cells import finished
 from ssorl.study.grid import Cell, Pairs, Study
-from ssorl.study.schedule import shape
+from ssorl.study.scheduler import shape
+from ssorl.study.store import finished
 
 N_OBS, N_ACT = 17, 6  # walker2d's; other robots differ by a few per cent
 HORIZON = 1000  # steps of an episode, at most
@@ -97,7 +97,7 @@ def cost(study: Study, scale: str, store: Path, cells: Sequence[Cell], others: S
 
 def seconds(cells: Sequence[Cell], models: Sequence[Cell], device: Device) -> float:
     """How long some cells and models take together on a device."""
-    from ssorl.pipeline import PEEK
+    from ssorl.pipeline.algorithm1 import PEEK
 
     total = device.starts * len(programs(cells))
     for cell in cells:

@@ -11,10 +11,10 @@ from functools import cached_property
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from ssorl.errors import SsorlError, nearest
-from ssorl.settings import check_settings, plain
-from ssorl.study import values
+from ssorl.study import settings as values
 from ssorl.study.scales import Scale, find_scale
+from ssorl.utils.errors import SsorlError, nearest
+from ssorl.utils.validation import check_settings, plain
 
 Pairs = tuple[tuple[str, Any], ...]  # a dict that can be hashed, sorted by name
 Axis = Sequence[Any] | Mapping[Any, Mapping[str, Any]]  # values of the setting it names; or labels, each with settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssorl.errors import SsorlError, nearest
+from ssorl.utils.errors import SsorlError, nearest
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Datasets that are known by name."""

@@ -1,0 +1,226 @@
+"""ssorl's own file: a plain `.npz` with the arrays of Episodes and a JSON of their metadata.
+
+Layout: `obs [S+E, O]`, `act [S, A]` (optional; NaN = missing), `rew [S]`, `terminated [S]`, `start [E+1]`
+(first step of each trajectory, then S), and `meta`, UTF-8 JSON as bytes (optional). Other arrays, such as those that
+`ssorl label` adds, are passed over. Nothing in it is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from ssorl.data.episodes import Episodes, Meta, offsets
+from ssorl.data.stream import About, Labelled, Parted, spans
+from ssorl.data.validate import ANY, Raw, Wish, build, head, reading, shown
+from ssorl.utils.errors import DataError
+
+KIND = "an ssorl .npz"
+LARGEST_RATIO = 1100  # deflate cannot shrink by more than about 1,030; past it the sizes are a lie
+
+
+def sniff(path: Path) -> bool:
+    """Whether it is a zip file."""
+    return head(path, 4) == b"PK\x03\x04"
+
+
+def load(path: Path, wish: Wish = ANY) -> Episodes:
+    """Read and check one file."""
+    src = str(path)
+    with reading(src, KIND), zipfile.ZipFile(path) as archive:
+        names, start, meta = _outline(archive, src)
+        obs, rew = member(archive, "obs", src), member(archive, "rew", src)
+        act = member(archive, "act", src) if wish.actions and "act" in names else None
+        ended = member(archive, "terminated", src).astype(bool) if "terminated" in names else np.zeros(len(rew), bool)
+        return build(obs, act, rew, ended, np.diff(start), meta, wish)
+
+
+def parted(path: Path, wish: Wish = ANY) -> Parted:
+    """The same file, to be read some trajectories at a time: all its arrays side by side, front to back."""
+    src = str(path)
+    with reading(src, KIND), zipfile.ZipFile(path) as archive:
+        names, start, meta = _outline(archive, src)
+    n_steps, wanted = int(start[-1]), {"obs", "rew", "terminated"} | ({"act"} if wish.actions else set())
+
+    def read(size: int) -> Iterator[Raw]:
+        with zipfile.ZipFile(path) as archive, ExitStack() as stack:
+            rows = {name: stack.enter_context(Rows(archive, name, src)) for name in sorted(wanted & names)}
+            for name, one in rows.items():
+                due = n_steps + (len(start) - 1 if name == "obs" else 0)
+                if one.shape[0] != due:
+                    raise DataError(f"{src}: {one.shape[0]} rows of {name} where {due} are due; write the file again")
+            for first, last in spans(start, size):
+                steps, n = int(start[last] - start[first]), last - first
+                got = {name: one.read(steps + n if name == "obs" else steps) for name, one in rows.items()}
+                ended = got["terminated"].astype(bool) if "terminated" in got else np.zeros(steps, bool)
+                yield Raw(got["obs"], got.get("act"), got["rew"], ended, np.diff(start[first : last + 1]))
+
+    return Parted(meta, n_steps, KIND, read)
+
+
+def _outline(archive: zipfile.ZipFile, src: str) -> tuple[set[str], np.ndarray, Meta]:
+    """Which arrays there are, where trajectories begin, and what the file says of itself."""
+    if any(info.comment for info in archive.filelist):
+        # One wrong bit in the length of a comment, and all arrays behind it are gone: the endings, for one.
+        raise DataError(f"{src}: its directory is damaged, so that arrays may be missing; write or copy it again")
+    names = {n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")}
+    lacking = {"obs", "rew", "start"} - names
+    if lacking:
+        raise DataError(
+            f"{src}: has no array named {', '.join(sorted(lacking))}; ssorl's layout is "
+            "obs, act, rew, terminated, start (docs/data.md)"
+        )
+    start = member(archive, "start", src)
+    with Rows(archive, "rew", src) as rew:
+        if not rew.shape:
+            raise ValueError("rew is a single number where one a step is due")
+        n_steps = rew.shape[0]
+    whole = start.ndim == 1 and start.dtype.kind in "iu" and len(start) > 0
+    start = start.astype(np.int64)
+    if not whole or start[0] != 0 or (np.diff(start) < 0).any() or start[-1] != n_steps:
+        ends = f"it goes from {start[0]} to {start[-1]}" if whole else f"it has shape {start.shape}"
+        raise DataError(
+            f"{src}: `start` must rise from 0 to the number of steps, {n_steps}, in whole numbers ({ends}); write "
+            "the first step of each trajectory and then the number of steps"
+        )
+    text = member(archive, "meta", src).astype(np.uint8).tobytes().decode() if "meta" in names else "{}"
+    return names, start, meta_from_json(text, src)
+
+
+def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray] | None = None) -> None:
+    """Write one file, the extras as further arrays; the caller makes it atomic."""
+    arrays = {n: getattr(eps, n) for n in ("obs", "act", "rew", "terminated", "start")}
+    with path.open("wb") as file:  # an open file keeps numpy from adding a suffix of its own
+        np.savez(file, allow_pickle=False, **{"meta": _meta_array(eps.meta), **arrays, **(extras or {})})
+
+
+def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
+    """Write the same from trajectories that come some at a time.
+
+    A zip takes one array after another, so each grows in a file of its own beside `path` before it moves in.
+    """
+    kinds: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
+    lengths = []
+    with ExitStack() as stack:
+        files = {}
+        for eps, extras in parts:
+            lengths.append(eps.lengths)
+            for name, rows in {**{n: getattr(eps, n) for n in ("obs", "act", "rew", "terminated")}, **extras}.items():
+                if name not in files:
+                    files[name] = stack.enter_context(path.with_name(f"{path.name}.{name}").open("wb"))
+                    kinds[name] = rows.dtype, rows.shape[1:]
+                files[name].write(np.ascontiguousarray(rows).data)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in (("meta", _meta_array(what.meta)), ("start", offsets(np.concatenate(lengths)))):
+            with archive.open(f"{name}.npy", "w") as out:
+                np.lib.format.write_array(out, array, (1, 0), allow_pickle=False)
+        for name, (dtype, row) in kinds.items():
+            n_rows = what.n_steps + (what.n_episodes if name == "obs" else 0)
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_rows, *row)}
+            grown = path.with_name(f"{path.name}.{name}")
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as out, grown.open("rb") as body:
+                np.lib.format.write_array_header_1_0(out, header)
+                shutil.copyfileobj(body, out, 1 << 20)
+            grown.unlink()
+
+
+def _meta_array(meta: Meta) -> np.ndarray:
+    return np.frombuffer(json.dumps(asdict(meta)).encode(), np.uint8)
+
+
+class Rows:
+    """An array in the archive, open at its first row."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, src: str) -> None:
+        """Read its header."""
+        info = _member(archive, name, src)
+        self.file, self.name, self.src = archive.open(info), name, src
+        try:
+            self.shape, self.fortran, self.dtype = _header(self.file, name, src)
+            there = info.file_size - self.file.tell()
+            if there != int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize:
+                raise DataError(f"{src}: {name} is cut short ({there} bytes for shape {self.shape}); write it again")
+        except Exception:
+            self.file.close()
+            raise
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def read(self, n: int) -> np.ndarray:
+        """The next `n` rows."""
+        if self.fortran and len(self.shape) > 1:
+            raise DataError(f"{self.src}: {self.name} is stored column by column; write it again row by row (order C)")
+        size = n * int(np.prod(self.shape[1:], dtype=object)) * self.dtype.itemsize
+        raw = self.file.read(size)
+        if len(raw) != size:
+            raise DataError(f"{self.src}: {self.name} is cut short; write the file again")
+        return np.frombuffer(raw, self.dtype).reshape(n, *self.shape[1:])
+
+
+def _member(archive: zipfile.ZipFile, name: str, src: str) -> zipfile.ZipInfo:
+    info = archive.getinfo(f"{name}.npy")
+    there = min(info.compress_size, os.fstat(archive.fp.fileno()).st_size)  # type: ignore[union-attr]
+    if info.file_size > LARGEST_RATIO * max(there, 1):
+        raise DataError(
+            f"{src}: {name} claims {info.file_size} bytes but takes up {there}, which no array does; write it again"
+        )
+    return info
+
+
+def _header(file: IO[bytes], name: str, src: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.kind not in "fiub":
+        raise DataError(f"{src}: {name} holds {dtype} and only numbers are read; no objects are ever unpickled")
+    return shape, fortran, dtype
+
+
+def member(archive: zipfile.ZipFile, name: str, src: str) -> np.ndarray:
+    """One array, after its header is found to agree with the bytes that are there."""
+    with archive.open(_member(archive, name, src)) as file:
+        shape, fortran, dtype = _header(file, name, src)
+        raw = file.read()
+    if len(raw) != int(np.prod(shape, dtype=object)) * dtype.itemsize:
+        raise DataError(f"{src}: {name} is cut short ({len(raw)} bytes for shape {shape}); write the file again")
+    return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def meta_from_json(text: str, src: str) -> Meta:
+    """Metadata from JSON, only the known fields, only plain values."""
+    known = {f.name for f in fields(Meta)}
+    try:
+        found = {k: v for k, v in json.loads(text).items() if k in known}
+        for name in ("act_low", "act_high"):
+            found[name] = tuple(float(x) for x in found.get(name, ()))
+            if not all(map(math.isfinite, found[name])):
+                raise ValueError(f"{name} {found[name]}")
+        for name in ("random_return", "expert_return"):
+            found[name] = None if found.get(name) is None else float(found[name])
+            if found[name] is not None and not math.isfinite(found[name]):
+                raise ValueError(f"{name} {found[name]}")
+        if found["random_return"] is not None and found["random_return"] == found["expert_return"]:
+            raise ValueError(f"random_return and expert_return are both {found['random_return']}")
+        found["notes"] = tuple(str(n) for n in found.get("notes", ()))
+        found["env"] = None if found.get("env") is None else str(found["env"])
+        if found.get("act_range", "assumed") not in ("declared", "assumed", "inferred"):
+            raise ValueError(f"act_range {found['act_range']!r}")
+        return Meta(**{**found, "source": src})
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as err:
+        raise DataError(
+            f"{src}: its metadata cannot be read ({shown(err)}); remove it or write the file again"
+        ) from err

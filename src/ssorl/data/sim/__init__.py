@@ -1,0 +1,1 @@
+"""Datasets collected here: behaviour policies, mazes, and the table of datasets."""

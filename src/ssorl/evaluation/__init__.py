@@ -1,0 +1,1 @@
+"""Trained policies: rollouts, files, estimates of value, videos and export."""

@@ -1,0 +1,1 @@
+"""The paper's claims, and how stored results decide them."""

@@ -1,0 +1,88 @@
+"""Inverse dynamics models in a store: fitted once for a split, shared by every agent on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ssorl.data.episodes import Episodes
+from ssorl.idm import serialise
+from ssorl.idm.fill import Filled
+from ssorl.idm.label import filled, label
+from ssorl.idm.model import IdmConfig
+from ssorl.pipeline.algorithm1 import Task
+from ssorl.pipeline.algorithm1 import label as label_all
+from ssorl.pipeline.hooks import Keep, Watch
+from ssorl.pipeline.plan import Plan
+from ssorl.study.grid import Cell
+from ssorl.study.store import holding
+from ssorl.utils.errors import SsorlError
+from ssorl.utils.files import read_json, write_json
+
+
+class Kept(Keep):
+    """The models of a store, and where a batch keeps its checkpoints."""
+
+    def __init__(self, store: Path, work: Path | None = None) -> None:
+        self.store, self.work = store, work
+
+    def home(self, cell: Any) -> Path:
+        """Where a cell's model is."""
+        return self.store / "idms" / cell.idm_hash
+
+    def filled(self, cell: Any, data: Episodes) -> Filled | None:
+        """Label again with the model that was fitted, if it was to this data; its report is as it was."""
+        if not self._of_this(cell):
+            return None
+        try:
+            report = read_json(self.home(cell) / "report.json")  # written last
+            ready = serialise.load(self.home(cell) / "model")
+        except (OSError, SsorlError):
+            return None
+        labels = label(ready, data)
+        return Filled(filled(data, labels, ready), labels, ready, report)
+
+    def labels(self, cell: Any, done: Filled) -> None:
+        """Keep a model."""
+        from ssorl.study.executor import described
+
+        (self.home(cell) / "report.json").unlink(missing_ok=True)  # of other data, if there is one
+        serialise.save(done.ready, self.home(cell) / "model")
+        write_json(self.home(cell) / "data.json", described(cell.dataset))
+        write_json(self.home(cell) / "report.json", done.report)
+
+    def _of_this(self, cell: Any) -> bool:
+        """Whether the data is what a model was fitted to. Simulated data is what its name says."""
+        from ssorl.study.executor import described
+
+        if cell.dataset.startswith("sim/"):
+            return True
+        try:
+            was = read_json(self.home(cell) / "data.json")
+        except (OSError, SsorlError):
+            return False
+        return was == described(cell.dataset)
+
+    def checkpoints(self) -> Path | None:
+        """Of the batch's trainings."""
+        return self.work and self.work / "0"
+
+
+def proxies(plan: Plan, tasks: dict[Cell, Task], keep: Kept, watch: Watch) -> dict[Cell, Filled]:
+    """Every cell's task filled in, by a model that is there or by one fitted now; missing ones alike are one program.
+
+    Another process that needs one of them waits, and then finds it there.
+    """
+    first = {cell.idm_hash: cell for cell in tasks}
+    alike: dict[tuple, list[Cell]] = {}
+    for cell in first.values():
+        alike.setdefault((cell.idm, cell.rounds), []).append(cell)
+    found: dict[str | None, Filled] = {}
+    with holding(keep.home(cell) for cell in first.values()):
+        for (settings, rounds), cells in alike.items():
+            asked = replace(plan, idm=IdmConfig(**dict(settings)))
+            some = {cell: tasks[cell] for cell in cells}
+            done: dict[Any, Filled] = label_all(asked, some, keep, watch, rounds)  # type: ignore[arg-type]
+            found |= {cell.idm_hash: one for cell, one in done.items()}
+    return {cell: found[cell.idm_hash] for cell in tasks}

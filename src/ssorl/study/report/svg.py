@@ -1,0 +1,111 @@
+"""Charts of a study as inline SVG: those of a run's page (svg.py), and upright bars in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from markupsafe import Markup
+
+from ssorl.report import summary as words
+from ssorl.report import svg
+from ssorl.report.axes import Axis, Value, known, plain, span, ticks
+from ssorl.report.svg import NARROW, WIDE, tag
+from ssorl.study.report.charts import Chart, Column
+from ssorl.study.report.panels import shortened
+
+ROOM = 46  # characters that a line of a narrow picture holds
+LETTER = 7.6  # pixels of a character
+SPACE = 0.3  # of a group's width is left between groups
+
+
+def draw(chart: Chart, key: str, width: int = WIDE) -> Markup:
+    """The picture of a chart at this width."""
+    about = _about(chart)
+    low = 0.0 if chart.zero else None
+    if any(known(v) for line in chart.lines for v in line.y):
+        return svg.lines(key, chart.title, about, chart.lines, width, chart.axes, at_points=True, low=low)
+    if any(known(bar.value) for bar in chart.bars):
+        return svg.bars(key, chart.title, about, _fitting(chart.bars, width), width, chart.axes[0])
+    if any(known(bar.value) for column in chart.columns for bar in column.bars):
+        return columns(key, chart.title, about, chart.columns, width, chart.axes, chart.percent)
+    if any(known(v) for _, _, values in chart.densities for v in values):
+        return svg.densities(key, chart.title, about, chart.densities, width, chart.axes[0])
+    nothing = tag("text", "no results yet", x=width / 2, y=34, text_anchor="middle")
+    return svg.figure(key, chart.title, "no results yet", (width, 60), nothing)
+
+
+def _fitting(bars: Sequence[svg.Bar], width: int) -> list[svg.Bar]:
+    """Names that leave room for the values beside them on a phone; the table has them whole."""
+    if width > NARROW:
+        return list(bars)
+    return [replace(bar, name=shortened(bar.name, max(ROOM - len(bar.text), 14), last=10)) for bar in bars]
+
+
+def columns(
+    key: str,
+    title: str,
+    about: str,
+    groups: Sequence[Column],
+    width: int = WIDE,
+    axes: tuple[str, str] = ("", ""),
+    percent: bool = False,
+) -> Markup:
+    """Upright bars from zero, in groups, with intervals; pointing at a group tells its values."""
+    height = 300 if width > NARROW else 240
+    ends = [v for group in groups for bar in group.bars for v in (bar.value, bar.low, bar.high) if known(v)]
+    low, high = span([0.0, *ends])
+    marks = ticks(low, high, 5 if width > NARROW else 4)
+    show = _percent if percent else plain
+    left = 18 + 7.2 * max((len(show(v)) for v in marks), default=1)
+    y = Axis(low, high, height - 48, 26)
+    out: list[object] = [tag("text", axes[1], x=4, y=14), _name(axes[0], (left + width - 14) / 2, height - 8)]
+    for at in marks:
+        out.append(tag("line", x1=left, x2=width - 14, y1=y(at), y2=y(at), class_="zero" if at == 0 else "grid"))
+        out.append(tag("text", show(at), x=left - 8, y=y(at) + 4, text_anchor="end"))
+    step = (width - 14 - left) / max(len(groups), 1)
+    for i, group in enumerate(groups):
+        start = left + step * i
+        wide = step * (1 - SPACE) / max(len(group.bars), 1)
+        short = group.name.removeprefix("q = ") if axes[0] else group.name
+        room = max(int(step / LETTER), 3)
+        out.append(_name(shortened(short, room, last=room // 3), start + step / 2, y.bottom + 19))
+        for j, bar in enumerate(group.bars):
+            out.append(_upright(bar, start + step * SPACE / 2 + wide * j, wide, y))
+        tip = "\n".join([group.name, *(f"{bar.name}: {bar.text}" for bar in group.bars)])
+        box = {"x": start, "y": y.top, "width": step, "height": y.bottom - y.top}
+        out.append(tag("rect", **box, class_="hit", data_tip=tip))
+    return svg.figure(key, title, about, (width, height), *out)
+
+
+def _upright(bar: svg.Bar, x: float, wide: float, y: Axis) -> Markup:
+    out: list[object] = []
+    middle = x + wide / 2
+    if known(bar.value):
+        top, bottom = sorted((y(0), y(bar.value)))
+        out.append(tag("rect", x=x + 1, y=top, width=wide - 2, height=max(bottom - top, 1), class_="bar"))
+    if known(bar.low) and known(bar.high):
+        a, b = y(bar.low), y(bar.high)
+        cap = f"M{middle - 4:.1f},{a:.1f}h8M{middle:.1f},{a:.1f}V{b:.1f}M{middle - 4:.1f},{b:.1f}h8"
+        out += [tag("path", d=cap, class_="halo"), tag("path", d=cap, class_="interval")]
+    if known(bar.value):
+        out.append(svg.shape(bar.kind, middle, y(bar.value), 3.5))
+    return tag("g", *out, class_=f"k-{bar.kind}")
+
+
+def _name(text: str, x: float, y: float) -> Markup:
+    return tag("text", text, x=x, y=y, text_anchor="middle")
+
+
+def _percent(value: Value) -> str:
+    return words.share(value) if not known(value) or 100 * value % 1 else f"{100 * value:.0f} %".replace("-", "−")
+
+
+def _about(chart: Chart) -> str:
+    """The values in words, for a reader who does not see the picture."""
+    told = [f"{line.name}: " + ", ".join(map(plain, line.y)) for line in chart.lines if len(line.y) <= 12]
+    told += [f"{line.name} ends at {plain(line.y[-1])}" for line in chart.lines if len(line.y) > 12]
+    told += [f"{bar.name}: {bar.text}" for bar in chart.bars]
+    told += [f"{c.name}: " + ", ".join(f"{bar.name} {bar.text}" for bar in c.bars) for c in chart.columns]
+    told += [f"{name}: {len(values):,} trajectories" for name, _, values in chart.densities]
+    return "; ".join(told)
