@@ -40,9 +40,9 @@ def ssorl_side(path: str) -> tuple[str, dict]:
 
     from ssorl.agents import make
     from ssorl.data import load
-    from ssorl.training.engine import Run, train
+    from ssorl.training.engine import TrainingRun, train
 
-    run = Run(load(path))
+    run = TrainingRun(load(path))
     settings = {"td3bc": {}, "cql": {"n_actions": N_ACTIONS}}
     agents = {
         name: make(name, batch=BATCH, hidden=NETS[name], updates=UPDATES[name], **more)

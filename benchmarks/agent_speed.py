@@ -23,7 +23,7 @@ import numpy as np
 from ssorl.agents import make
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.validate import build
-from ssorl.training.engine import Run, train_many
+from ssorl.training.engine import TrainingRun, train_many
 from ssorl.utils import kernels
 from ssorl.utils.kernels import wanted
 
@@ -74,7 +74,7 @@ def measure(case: str, half: bool | None, seconds: float) -> dict:
     eps = noise()
     began = time.perf_counter()
     with suppress(EnoughError), mock.patch.object(kernels, "wanted", watched):
-        train_many(agent, [Run(eps, s) for s in range(int(runs))], every=agent.updates, progress=progress)
+        train_many(agent, [TrainingRun(eps, s) for s in range(int(runs))], every=agent.updates, progress=progress)
     # The first chunk compiles and a later one may wait for it; both are left out.
     rate = sum(counts[3:]) / (at[-1] - at[2])
     return {

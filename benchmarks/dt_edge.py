@@ -24,10 +24,10 @@ import ssorl
 from ssorl.agents import make
 from ssorl.agents.dt import STATES
 from ssorl.agents.gpt import linear
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
 from ssorl.pipeline.plan import suited
-from ssorl.training.engine import Run, train_many
+from ssorl.training.engine import TrainingRun, train_many
 from ssorl.training.tables import Dataset, make_pool, make_table
 from ssorl.utils import provenance
 
@@ -75,10 +75,10 @@ def one(env: str, labels: str, seed: int):
             if look.at > agent.updates // 2:
                 trees = (look.average, jax.vmap(agent.policy)(look.state))
                 first = [jax.device_get(jax.tree.map(itemgetter(0), tree)) for tree in trees]
-                some = [Player(agent, tree, look.scalers[0], eps.meta.low, eps.meta.high) for tree in first]
+                some = [TrainedPolicy(agent, tree, look.scalers[0], eps.meta.low, eps.meta.high) for tree in first]
                 played.append(evaluate(some, env, EPISODES).normalised.mean(1))
 
-        done = train_many(agent, [Run(eps, seed)], every=500, callback=play)[0]
+        done = train_many(agent, [TrainingRun(eps, seed)], every=500, callback=play)[0]
         average, last = (round(float(x), 1) for x in np.mean(played, 0))
         told = {"env": env, "labels": labels, "edge": edge, "seed": seed, "last": last, "average": average}
         told |= distance(agent, done.average, done.scaler, whole)

@@ -17,7 +17,7 @@ from ssorl.agents import make
 from ssorl.data.episodes import Meta
 from ssorl.data.stats import standardiser
 from ssorl.data.validate import build
-from ssorl.training.engine import CHUNK, Run, _steps, train
+from ssorl.training.engine import CHUNK, TrainingRun, _steps, train
 from ssorl.training.memory import sizes
 from ssorl.training.scan import begin, chunk
 from ssorl.training.tables import Dataset, make_pool, make_table
@@ -31,7 +31,7 @@ def noise(steps=200_000, length=1000, n_obs=11, n_act=3):
 
 
 def parts(agent, eps):
-    run, key = Run(eps), jax.random.key(0)
+    run, key = TrainingRun(eps), jax.random.key(0)
     pool = jax.device_put(make_pool(run.eps, _steps(run, 0), eps.n_steps))
     return make_table([Dataset(eps, standardiser(eps))]), pool, key, begin(agent, eps.n_obs, eps.n_act, key)
 
@@ -54,7 +54,7 @@ def rates(agent, eps):
 
     def engine(**options):
         at = []
-        train(agent, Run(eps), progress=lambda n, note: at.append((time.perf_counter(), n)), **options)
+        train(agent, TrainingRun(eps), progress=lambda n, note: at.append((time.perf_counter(), n)), **options)
         return sum(n for _, n in at[1:]) / (at[-1][0] - at[0][0])
 
     for again in range(2):

@@ -19,16 +19,16 @@ from ssorl import envs
 from ssorl.agents import make
 from ssorl.data.sim.policy import load
 from ssorl.data.stats import Standardiser
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
 
 
-def expert() -> Player:
+def expert() -> TrainedPolicy:
     policy = load(Path(ssorl.data.sim.__path__[0]) / "policies" / "hopper" / "2150000.npz")
     layers = [{"w": w, "b": b} for w, b in policy.layers]
     layers[-1] = {name: x[..., : policy.n_act] for name, x in layers[-1].items()}  # the mean, not the deviation
     plain = Standardiser(np.zeros(policy.n_obs, np.float32), np.ones(policy.n_obs, np.float32))
-    return Player(make("td3bc"), layers, plain, policy.act_low, policy.act_high)
+    return TrainedPolicy(make("td3bc"), layers, plain, policy.act_low, policy.act_high)
 
 
 def main() -> None:

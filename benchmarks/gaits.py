@@ -17,9 +17,9 @@ import numpy as np
 from ssorl.agents import make
 from ssorl.data import load
 from ssorl.data.episodes import Episodes, concat
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
-from ssorl.training.engine import Look, Run, train
+from ssorl.training.engine import Snapshot, TrainingRun, train
 from ssorl.utils import provenance
 
 STORE = Path(__file__).parents[1] / "results" / "gaits.jsonl"
@@ -50,16 +50,16 @@ def trained(env: str, less: float, updates: int, every: int, episodes: int) -> N
     eps = concat([replace(medium, rew=(medium.rew - less).astype(np.float32)), expert])
     agent = make("td3bc", batch=256, updates=updates, gamma=GAMMA)
 
-    def look(look: Look) -> None:
+    def look(look: Snapshot) -> None:
         for kind, tree in (("last", jax.vmap(agent.policy)(look.state)), ("average", look.average)):
             own = jax.tree.map(lambda x: x[0], tree)
-            player = Player(agent, own, look.scalers[0], eps.meta.low, eps.meta.high)
+            player = TrainedPolicy(agent, own, look.scalers[0], eps.meta.low, eps.meta.high)
             scores = evaluate([player], env, episodes).normalised
             assert scores is not None
             line = {"what": "train", "env": env, "less": less, "batch": 256, "seed": 0, "at": look.at, "kind": kind}
             keep(line | {"episodes": episodes, "score": round(float(scores.mean()), 1)})
 
-    train(agent, Run(eps, 0), every=every, callback=look)
+    train(agent, TrainingRun(eps, 0), every=every, callback=look)
 
 
 def main() -> None:

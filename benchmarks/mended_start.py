@@ -22,12 +22,12 @@ import numpy as np
 import ssorl
 from ssorl.agents import make
 from ssorl.data.episodes import Episodes
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
 from ssorl.idm import IDMS
 from ssorl.idm.label import predict
 from ssorl.idm.selftrain import self_train
-from ssorl.training.engine import Look, Run, train
+from ssorl.training.engine import Snapshot, TrainingRun, train
 from ssorl.utils import provenance
 from ssorl.utils.files import read_npz, write_npz
 
@@ -86,13 +86,13 @@ def learn(name: str, work: Path, quality: float, seed: int, variant: str, episod
     agent = agent.fitted_to(ENV, eps) if hasattr(agent, "fitted_to") else agent
     at, scores = [], []
 
-    def look(look: Look) -> None:
+    def look(look: Snapshot) -> None:
         params = jax.device_get(jax.tree.map(lambda x: x[0], jax.vmap(agent.policy)(look.state)))
-        player = Player(agent, params, look.scalers[0], eps.meta.low, eps.meta.high)
+        player = TrainedPolicy(agent, params, look.scalers[0], eps.meta.low, eps.meta.high)
         at.append(look.at)
         scores.append(round(float(evaluate([player], ENV, episodes).normalised.mean()), 2))
 
-    train(agent, Run(eps, seed), every=agent.updates // 10, callback=look)
+    train(agent, TrainingRun(eps, seed), every=agent.updates // 10, callback=look)
     return {
         "agent": name, "env": ENV, "quality": quality, "seed": seed, "variant": variant, "mse": mse, "start": START,
         "at": at, "scores": scores, "episodes": episodes, "settings": asdict(agent), "members": MEMBERS,

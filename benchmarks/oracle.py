@@ -22,9 +22,9 @@ import numpy as np
 from ssorl.agents import make
 from ssorl.data import load
 from ssorl.data.stats import Standardiser
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
-from ssorl.training.engine import Look, Run, train_many
+from ssorl.training.engine import Snapshot, TrainingRun, train_many
 from ssorl.utils.files import write_npz
 
 STORE = Path(__file__).parents[1] / "results" / "oracle.jsonl"
@@ -69,15 +69,15 @@ def train(args) -> None:
         })  # fmt: skip
         return about
 
-    def look(look: Look) -> None:
+    def look(look: Snapshot) -> None:
         if look.at > args.after or look.at == agent.updates:
             kept["at"].append(look.at)
             kept["policy"].append(jax.device_get(jax.vmap(agent.policy)(look.state)))
             kept["average"].append(jax.device_get(look.average))
             keep(look.scalers[0], {})
 
-    done = train_many(agent, [Run(eps, s) for s in range(args.seeds)], every=args.every, callback=look, together=True,
-                      folder=args.folder,
+    runs = [TrainingRun(eps, s) for s in range(args.seeds)]
+    done = train_many(agent, runs, every=args.every, callback=look, together=True, folder=args.folder,
                       progress=lambda n, _: rates.append((time.perf_counter(), n)))  # fmt: skip
     told = keep(
         done[0].scaler, {f"curve_{name}": np.stack([run.curve[name] for run in done]) for name in done[0].curve}
@@ -96,9 +96,9 @@ def judge(args) -> None:
     n_looks, n_seeds = data["policy0"].shape[:2]
     tree, n_leaves = jax.tree.structure(shape), len(jax.tree.leaves(shape))
 
-    def player(which: str, looks: slice, seed: int) -> Player:
+    def player(which: str, looks: slice, seed: int) -> TrainedPolicy:
         params = jax.tree.unflatten(tree, [data[f"{which}{i}"][looks, seed].mean(0) for i in range(n_leaves)])
-        return Player(agent, params, scaler, data["low"], data["high"])
+        return TrainedPolicy(agent, params, scaler, data["low"], data["high"])
 
     # Beside the two policies of each look: the mean of the weights of the last few looks, a longer average.
     kinds = {"last": ("policy", 1), "average": ("average", 1)} | {f"mean{m}": ("average", m) for m in args.means}

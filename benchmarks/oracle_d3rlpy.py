@@ -89,7 +89,7 @@ def ours(dataset: str, folder: Path, name: str, seed: int, updates: int, every: 
 
     from ssorl.agents import make
     from ssorl.data import load
-    from ssorl.training.engine import Run, train
+    from ssorl.training.engine import TrainingRun, train
 
     agent = make(name, "quick" if name == "cql" else "paper", batch=256, updates=updates)
 
@@ -101,14 +101,14 @@ def ours(dataset: str, folder: Path, name: str, seed: int, updates: int, every: 
         np.savez(folder / f"ours-{seed}-{seen.at}.npz", *arrays)
         print(seen.at, flush=True)
 
-    train(agent, Run(load(f"sim/{dataset}:full"), seed), every=every, callback=look)
+    train(agent, TrainingRun(load(f"sim/{dataset}:full"), seed), every=every, callback=look)
 
 
 def judge(env: str, level: str, folder: Path, name: str, seed: int, episodes: int, by: str) -> None:
     from ssorl.agents import make
     from ssorl.data import load
     from ssorl.data.stats import standardiser
-    from ssorl.evaluation.policy import Player
+    from ssorl.evaluation.policy import TrainedPolicy
     from ssorl.evaluation.rollout import evaluate
     from ssorl.utils import provenance
 
@@ -124,7 +124,7 @@ def judge(env: str, level: str, folder: Path, name: str, seed: int, episodes: in
         with np.load(path) as file:
             arrays = [file[name] for name in file.files]
         layers = [{"w": arrays[2 * i].T, "b": arrays[2 * i + 1]} for i in range(LAYERS)]
-        player = Player(agent, layers, scaler, eps.meta.low, eps.meta.high)
+        player = TrainedPolicy(agent, layers, scaler, eps.meta.low, eps.meta.high)
         scores = evaluate([player], env, episodes).normalised
         assert scores is not None
         told = {"by": by, "agent": name, "env": env, "level": level, "seed": seed, "at": at}

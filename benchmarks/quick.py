@@ -19,13 +19,13 @@ import numpy as np
 
 from ssorl.agents import make
 from ssorl.data import apply, coupled, load
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
 from ssorl.idm import IDMS
 from ssorl.idm.fill import fill
 from ssorl.idm.fit import fit_many
 from ssorl.idm.label import labeller
-from ssorl.training.engine import Look, Run, train_many
+from ssorl.training.engine import Snapshot, TrainingRun, train_many
 from ssorl.utils.files import write_npz
 
 STORE = Path(__file__).parents[1] / "results" / "quick-tuning.jsonl"
@@ -79,19 +79,19 @@ def train(args) -> None:
         with np.load(args.work / f"labels-{seed}.npz", allow_pickle=False) as file:
             act, known = file["act"], file["labelled"]
         runs += [
-            Run(
+            TrainingRun(
                 eps.with_actions(np.where(known[:, None], eps.act, np.nan).astype(np.float32)),
                 seed,
                 np.flatnonzero(known),
             ),
-            Run(eps.with_actions(act), seed),
-            Run(eps, seed),
+            TrainingRun(eps.with_actions(act), seed),
+            TrainingRun(eps, seed),
         ]
         names += [(v, seed) for v in VARIANTS]
     for place, setting in enumerate(args.settings or SETTINGS):
         agent, kept, began = agent_of(setting), {}, time.perf_counter()
 
-        def look(look: Look, kept=kept) -> None:
+        def look(look: Snapshot, kept=kept) -> None:
             if look.at in LOOKS:
                 for i, leaf in enumerate(jax.tree.leaves(jax.device_get(look.average))):
                     kept[f"{look.at}-{i}"] = leaf
@@ -135,7 +135,7 @@ def judge_one(data: dict, eps, args) -> None:
     tree, n = jax.tree.structure(shape), len(jax.tree.leaves(shape))
     jobs = [(at, run) for at in LOOKS for run in range(len(names))]
     players = [
-        Player(
+        TrainedPolicy(
             agent,
             jax.tree.unflatten(tree, [data[f"{at}-{i}"][run] for i in range(n)]),
             scaler,

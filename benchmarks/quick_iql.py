@@ -15,9 +15,9 @@ from pathlib import Path
 
 from ssorl.agents import make
 from ssorl.data import load
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
-from ssorl.training.engine import Run, train
+from ssorl.training.engine import TrainingRun, train
 from ssorl.utils import provenance
 
 STORE = Path(__file__).parents[1] / "results" / "quick-iql.jsonl"
@@ -29,9 +29,11 @@ EPISODES = 20
 def one(env: str, temperature: float, seed: int) -> dict:
     eps, agent = load(f"sim/{env}-medium-expert"), make("iql", "quick", temperature=temperature)
     began = time.perf_counter()
-    done = train(agent, Run(eps, seed))
+    done = train(agent, TrainingRun(eps, seed))
     seconds = time.perf_counter() - began
-    players = [Player(agent, tree, done.scaler, eps.meta.low, eps.meta.high) for tree in (done.policy, done.average)]
+    players = [
+        TrainedPolicy(agent, tree, done.scaler, eps.meta.low, eps.meta.high) for tree in (done.policy, done.average)
+    ]
     scores = evaluate(players, env, EPISODES).normalised
     assert scores is not None
     last, average = (round(float(own.mean()), 1) for own in scores)

@@ -18,10 +18,10 @@ from ssorl.study.paper import STUDIES
 from ssorl.study.report import panels as parts
 from ssorl.study.report.charts import Chart, Figure
 from ssorl.study.report.files import pictures
-from ssorl.study.results import Found, gather, select, values
+from ssorl.study.results import StudyResults, gather, select, values
 
 
-def labels_and_returns(found: list[Found]) -> str:
+def labels_and_returns(found: list[StudyResults]) -> str:
     """The rank correlation of label error and return within a dataset."""
     said = []
     for dataset in values(found, "dataset"):
@@ -51,7 +51,7 @@ def gap(store: Path) -> str:
     return "\n\n".join(["## Do better labels close the gap?", words("page", "gap"), table(head, rows)])
 
 
-def closed(found: list[Found], scale: str) -> list[list[str]]:
+def closed(found: list[StudyResults], scale: str) -> list[list[str]]:
     """One row, of the splits that have both models; none if there are none."""
     ss = (select(found, {"variant": "ss", "idm": idm}) for idm in IDMS)
     both = [{(one.at["quality"], one.at["seed"]): one for one in some} for some in ss]
@@ -111,7 +111,7 @@ def trainings(store: Path) -> list[Training]:
     return list(out.values())
 
 
-def _split(one: Found) -> tuple:
+def _split(one: StudyResults) -> tuple:
     return tuple(one.at[name] for name in ("agent", "dataset", "fraction", "quality", "seed"))
 
 

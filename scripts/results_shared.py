@@ -6,7 +6,7 @@ from typing import Any
 
 from ssorl.study import statistics
 from ssorl.study.paper import STUDIES
-from ssorl.study.results import Found, gather, values
+from ssorl.study.results import StudyResults, gather, values
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = tomllib.loads((ROOT / "results" / "published.toml").read_text())
@@ -84,7 +84,7 @@ def whole(study, scale: str, store: Path) -> dict[str, list] | None:
     return {axis: some for axis, some in only.items() if set(some) != set(values(found, axis))}
 
 
-def most_of(found: list[Found], axes: list[str], inner: str, least: int) -> dict[str, list] | None:
+def most_of(found: list[StudyResults], axes: list[str], inner: str, least: int) -> dict[str, list] | None:
     """The place on these axes at which most values of the inner one are whole, and those values."""
     there = [] if inner in axes else complete(found, [*axes, inner])
     places = [at[:-1] for at in there]
@@ -95,7 +95,7 @@ def most_of(found: list[Found], axes: list[str], inner: str, least: int) -> dict
     return only | {inner: [at[-1] for at in there if at[:-1] == place]}
 
 
-def complete(found: list[Found], axes: list[str]) -> list[tuple]:
+def complete(found: list[StudyResults], axes: list[str]) -> list[tuple]:
     """The values of these axes for which every point is there."""
     places: dict[tuple, bool] = {}
     for one in found:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from ssorl.study.grid import Point
-from ssorl.study.results import Found
+from ssorl.study.results import StudyResults
 
 THIRDS = {"low": 0, "med": 1, "high": 2}
 
@@ -34,7 +34,7 @@ def mse(at: dict) -> float:
     return 0.2 / (1 + at.get("quality", 50) / 30) * (1 + (0.05 if at.get("quality", 50) <= 50 else 0.6) * others)
 
 
-def result(point: Point | Found, noise: float = 1.0, of=score) -> dict:
+def result(point: Point | StudyResults, noise: float = 1.0, of=score) -> dict:
     """One result as a cell has it."""
     at = point.at
     rng = np.random.default_rng(at.get("seed", 0) * 7919 + len(json.dumps(at, default=str)))

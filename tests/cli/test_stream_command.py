@@ -139,7 +139,7 @@ def slow(*args):
     time.sleep(0.3)
     return label(*args)
 stream.label = slow
-from ssorl.data import parts
+from ssorl.data import stream as parts
 parts.SIZE = 40
 import sys
 from ssorl.cli import main

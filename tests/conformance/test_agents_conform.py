@@ -9,7 +9,7 @@ from conftest import make_episodes
 
 from ssorl.agents import AGENTS, make
 from ssorl.evaluation.policy_file import load_policy_file, save_policy
-from ssorl.training.engine import Run, train, train_many
+from ssorl.training.engine import TrainingRun, train, train_many
 from ssorl.utils.errors import SsorlError
 
 N_OBS, N_ACT = 3, 2
@@ -43,7 +43,7 @@ def runs():
     few = eps.act.copy()
     few[10:] = np.nan
     proxy = eps.with_actions(np.clip(eps.act + 0.1, -1, 1))
-    return [Run(eps, 0), Run(eps.with_actions(few), 1), Run(proxy, 2, np.arange(5, 50))]
+    return [TrainingRun(eps, 0), TrainingRun(eps.with_actions(few), 1), TrainingRun(proxy, 2, np.arange(5, 50))]
 
 
 @pytest.fixture(scope="module", params=AGENTS)
@@ -176,7 +176,7 @@ def test_no_retrace(name, runs, trained, monkeypatch):
     """Other seeds, labels and steps of a like number are the same program."""
     calls = []
     monkeypatch.setattr(AGENTS[name], "update", lambda *args: calls.append(args))
-    train(small(name), Run(runs[0].eps, 7, np.arange(3, 60)), every=20)
+    train(small(name), TrainingRun(runs[0].eps, 7, np.arange(3, 60)), every=20)
     assert not calls
 
 
@@ -200,7 +200,7 @@ def test_it_learns(name):
     carry, key = agent.begin(N_OBS, N_ACT), jax.random.key(0)
     every = jax.jit(jax.vmap(lambda params, o: agent.act(params, carry, o, 0.0, key)[0], in_axes=(None, 0)))
     before = error(agent.init(jax.random.key(0), N_OBS, N_ACT), eps.obs)
-    done = train(agent, Run(eps), every=250, callback=look)
+    done = train(agent, TrainingRun(eps), every=250, callback=look)
     assert errors[-1] < 0.15 * before
     losses = [c for metric, c in done.curve.items() if metric.endswith("loss") or metric == "imitation"]
     assert any(c[-1] < c[0] for c in losses)

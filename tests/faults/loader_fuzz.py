@@ -35,7 +35,7 @@ from ssorl.idm.fit import fit
 from ssorl.idm.label import labeller
 from ssorl.report.page import page
 from ssorl.study.store import read as read_cell
-from ssorl.training.engine import Run, train
+from ssorl.training.engine import TrainingRun, train
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_npz, write_json, write_npz
 
@@ -54,7 +54,7 @@ def policy(folder: Path) -> tuple[Path, Loader]:
 
 def training(folder: Path) -> tuple[Path, Loader]:
     def resume(path: Path) -> object:
-        return train(AGENT, Run(EPS, 0), every=2, folder=path.parent)
+        return train(AGENT, TrainingRun(EPS, 0), every=2, folder=path.parent)
 
     (folder / "training").mkdir()
     resume(folder / "training" / "run-0.npz")

@@ -112,11 +112,11 @@ def _models() -> None:
 
 def _runs() -> None:
     import ssorl
-    from ssorl.pipeline.hooks import Watch
+    from ssorl.pipeline.hooks import Listener
 
     ssorl.run("data.npz", out="run", **RUN)
 
-    class Stop(Watch):
+    class Stop(Listener):
         """Stop as a user would, once the second training has a checkpoint in its middle."""
 
         done = 0
@@ -294,12 +294,12 @@ CONFIGS = [
 def folder_name(choices: dict, at: Path) -> str:
     """The name of the folder that a run in the folder `at` is given; the run is stopped as soon as it has one."""
     import ssorl
-    from ssorl.pipeline.hooks import Watch
+    from ssorl.pipeline.hooks import Listener
 
     class OpenedError(Exception):
         pass
 
-    class Stop(Watch):
+    class Stop(Listener):
         name = ""
 
         def has_opened(self, folder: Path, begun: bool, finished: bool) -> None:

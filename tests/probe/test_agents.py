@@ -9,7 +9,7 @@ import pytest
 from ssorl.agents import iql, make, td3bc
 from ssorl.agents.base import Batch
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.training.engine import Run, train
+from ssorl.training.engine import TrainingRun, train
 
 SMALL = {"hidden": (32, 32), "batch": 64, "updates": 1000, "tau": 0.05, "gamma": 0.5}
 FAST = {
@@ -37,7 +37,7 @@ def bandit(reward, terminated=True):
 @pytest.mark.parametrize("name", FAST)
 def test_one_step_bandit_q_is_the_reward(name):
     eps = bandit(lambda a: 1 - (a - 0.5) ** 2)
-    state = train(FAST[name], Run(eps)).state
+    state = train(FAST[name], TrainingRun(eps)).state
     act = np.linspace(-0.9, 0.9, 7)[:, None]
     q = Q[name](state.critics[0], np.zeros((7, 1)), act)
     np.testing.assert_allclose(q, 1 - (act[:, 0] - 0.5) ** 2, atol=0.1)
@@ -47,14 +47,14 @@ def test_td3bc_bandit_policy_balances_value_and_data():
     """Where lambda Q'(pi) = 2 (pi - mean a): pi = lambda / 2 / (lambda + 1), lambda = 2.5 / Q(pi), so pi = 0.359."""
     eps = bandit(lambda a: 1 - (a - 0.5) ** 2)
     agent = FAST["td3bc"]
-    act, _ = agent.act(agent.policy(train(agent, Run(eps)).state), None, np.zeros(1), 0.0, jax.random.key(0))
+    act, _ = agent.act(agent.policy(train(agent, TrainingRun(eps)).state), None, np.zeros(1), 0.0, jax.random.key(0))
     np.testing.assert_allclose(act, 0.359, atol=0.1)
 
 
 def test_iql_bandit_value_is_the_expectile():
     """The 0.7-expectile m of a fair coin, whichever side the action chose: 0.7 (1 - m) = 0.3 m, so m = 0.7."""
     eps = bandit(lambda a: (a > np.median(a)).astype(float))
-    state = train(FAST["iql"], Run(eps)).state
+    state = train(FAST["iql"], TrainingRun(eps)).state
     np.testing.assert_allclose(iql.v_value(state.value, np.zeros((1, 1))), 0.7, atol=0.06)
     act, _ = FAST["iql"].act(state.actor, None, np.zeros(1), 0.0, jax.random.key(0))
     assert act[0] > 0.3  # exp(3 (Q - V)) makes a right action worth 20 wrong ones
@@ -65,7 +65,7 @@ def test_two_state_chain(name):
     """Rewards 1 then 4, then the end: Q = 4 in the second state and 1 + 4 gamma in the first, whatever the action."""
     second = np.arange(N) % 2 == 1
     eps = transitions(np.where(second, 1, -1), np.where(second, 0, 1), lambda a: np.where(second, 4, 1), second)
-    done = train(FAST[name], Run(eps))
+    done = train(FAST[name], TrainingRun(eps))
     q = Q[name](done.state.critics[1], done.scaler(np.array([[-1.0], [1.0]], np.float32)), np.zeros((2, 1)))
     np.testing.assert_allclose(q, [3.0, 4.0], atol=0.1)
 
@@ -75,7 +75,7 @@ def test_a_time_limit_is_not_an_ending(name):
     """Reward 1 for ever, cut off after one step: Q = 1 / (1 - gamma) = 2, and 1 only if the task truly ended."""
     for terminated, value in ((False, 2.0), (True, 1.0)):
         eps = bandit(np.ones_like, terminated)
-        state = train(FAST[name], Run(eps)).state
+        state = train(FAST[name], TrainingRun(eps)).state
         np.testing.assert_allclose(Q[name](state.critics[0], np.zeros((1, 1)), np.zeros((1, 1))), value, atol=0.1)
 
 

@@ -7,7 +7,7 @@ import pytest
 from test_agents import SMALL, N, bandit, transitions
 
 from ssorl.agents import cql
-from ssorl.training.engine import Run, train
+from ssorl.training.engine import TrainingRun, train
 
 RATES = dict.fromkeys(("critic_lr", "actor_lr", "temperature_lr"), 3e-3)
 PLAIN, WARY = (cql.CQL(min_q_weight=w, n_actions=4, **RATES, **SMALL) for w in (0.0, 5.0))
@@ -28,12 +28,12 @@ def one_sided():
     """The reward 1 + a, told of the left half of the actions alone: what plain and wary critics make of it."""
     eps = bandit(lambda a: 1 + a)
     left = np.resize(np.flatnonzero(eps.act[:, 0] < 0), N)  # repeated, so that all problems are one compiled program
-    return {agent.min_q_weight: train(agent, Run(eps, steps=left)).state for agent in (PLAIN, WARY)}
+    return {agent.min_q_weight: train(agent, TrainingRun(eps, steps=left)).state for agent in (PLAIN, WARY)}
 
 
 def test_without_the_term_q_is_the_reward():
     eps = bandit(lambda a: 1 - (a - 0.5) ** 2)
-    state = train(PLAIN, Run(eps)).state
+    state = train(PLAIN, TrainingRun(eps)).state
     want = 1 - (ACT[:, 0] - 0.5) ** 2
     np.testing.assert_allclose(values(state), np.stack([want, want]), atol=0.1)
     assert abs(choice(PLAIN, state) - 0.5) < 0.15
@@ -43,7 +43,7 @@ def test_without_the_term_two_state_chain():
     """Rewards 1 then 4, then the end: Q = 4 in the second state and 1 + 4 gamma in the first; no entropy is added."""
     second = np.arange(N) % 2 == 1
     eps = transitions(np.where(second, 1, -1), np.where(second, 0, 1), lambda a: np.where(second, 4, 1), second)
-    done = train(PLAIN, Run(eps))
+    done = train(PLAIN, TrainingRun(eps))
     for obs, q in ((-1.0, 3.0), (1.0, 4.0)):
         scaled = done.scaler(np.array([[obs]], np.float32))[0, 0]
         np.testing.assert_allclose(values(done.state, scaled), q, atol=0.15)
@@ -64,7 +64,7 @@ def test_the_policy_stays_with_the_data(one_sided):
 
 def test_the_term_does_nothing_where_the_data_covers_all_actions():
     """Uniform data and a reward alike for all: the softmax of a constant Q is the data's own density, so Q = reward."""
-    state = train(WARY, Run(bandit(lambda a: np.full_like(a, 2.0)))).state
+    state = train(WARY, TrainingRun(bandit(lambda a: np.full_like(a, 2.0)))).state
     np.testing.assert_allclose(values(state), 2.0, atol=0.5)
 
 

@@ -13,7 +13,7 @@ from ssorl.agents.dt import STATES, normal
 from ssorl.agents.gpt import _drop, gpt
 from ssorl.agents.windows import Window
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.training.engine import Run, train
+from ssorl.training.engine import TrainingRun, train
 from ssorl.utils.errors import SsorlError
 
 TINY = {"layers": 1, "heads": 2, "width": 16, "context": 3, "batch": 64, "warmup": 10, "max_time": 64, "dropout": 0.0}
@@ -31,7 +31,7 @@ def test_it_returns_what_it_is_asked_for():
     start, obs = np.arange(0, n * steps + 1, steps), rng.standard_normal((n * (steps + 1), 1)).astype(np.float32)
     eps = Episodes(obs, act, act[:, 0], np.zeros(n * steps, bool), start, Meta(act_low=(-1.0,), act_high=(1.0,)))
     agent = make("dt", "quick", **TINY, lr=5e-3, scale=1.0, updates=1000)
-    params = agent.policy(train(agent, Run(eps)).state)
+    params = agent.policy(train(agent, TrainingRun(eps)).state)
 
     def episode(carry):
         def step(memory, _):
@@ -66,13 +66,15 @@ def test_joint_learns_from_trajectories_without_actions(turning):
     act = turning.act.copy()
     act[48:] = np.nan
     small = TINY | {"batch": 16, "unlabelled": 16, "lr": 1e-2, "lambda_s": 1.0, "lambda_r": 1.0}
-    curve = train(make("dt-joint", "quick", **small, updates=800), Run(turning.with_actions(act)), every=200).curve
+    curve = train(
+        make("dt-joint", "quick", **small, updates=800), TrainingRun(turning.with_actions(act)), every=200
+    ).curve
     assert curve["obs_loss"][-1] < 0.1  # over both kinds: 4 for the mean, 1.9 for a state that stays
     assert curve["rew_loss"][-1] < 0.05  # 1 for the mean
     assert curve["nll"][-1] < curve["nll"][0] - 1
 
     hidden = turning.with_actions(np.full_like(act, np.nan))
-    nothing = train(make("dt-joint", "quick", **small, updates=500), Run(hidden), every=100).curve
+    nothing = train(make("dt-joint", "quick", **small, updates=500), TrainingRun(hidden), every=100).curve
     assert nothing["obs_loss"][-1] < 0.1
     assert (nothing["nll"] == 0).all() and (nothing["entropy"] == 0).all()
     np.testing.assert_allclose(nothing["temperature"], 0.1, rtol=1e-4)  # no entropy to hold to a bound

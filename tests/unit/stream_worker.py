@@ -17,7 +17,7 @@ import fuzz_worker
 from ssorl.data import Episodes, concat, load
 from ssorl.data.formats import parted
 from ssorl.data.stream import survey
-from ssorl.data.validate import Wish
+from ssorl.data.validate import ReadOptions
 from ssorl.utils.errors import SsorlError
 
 ONLY_WHOLE = "column by column|comes after episode|cannot be read in parts"  # fine at once, refused in parts
@@ -31,7 +31,7 @@ def both_ways(path: Path, format: str | None = None) -> Episodes:
     except SsorlError as err:
         refused = err
     try:
-        stream = survey(parted(path, format), Wish(), size=5)
+        stream = survey(parted(path, format), ReadOptions(), size=5)
         parts = concat([part.eps for part in stream.parts()])
     except SsorlError as err:
         if whole is not None and not re.search(ONLY_WHOLE, str(err)):

@@ -21,7 +21,7 @@ from support.clock import patience
 from ssorl.agents import make
 from ssorl.data.stats import Standardiser
 from ssorl.evaluation.policy_file import load_policy_file, save_policy
-from ssorl.training.engine import Run, train, train_many
+from ssorl.training.engine import TrainingRun, train, train_many
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.files import DamagedError, locked, sealed, write_sealed
 
@@ -235,7 +235,7 @@ def stopping(at, kind=Stop):
 @pytest.fixture(scope="module")
 def runs():
     eps = make_episodes([5, 4, 6])
-    return [Run(eps, 0), Run(eps.with_actions(eps.act / 2), 1, np.arange(3, 12)), Run(eps, 2)]
+    return [TrainingRun(eps, 0), TrainingRun(eps.with_actions(eps.act / 2), 1, np.arange(3, 12)), TrainingRun(eps, 2)]
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +346,7 @@ def test_another_training_is_refused(tmp_path, runs, halfway, change, sentence):
     unpack(halfway, tmp_path)
     eps = runs[0].eps
     eps = replace(eps, obs=eps.obs * change.get("obs", 1), act=eps.act * np.float32(change.get("act", 1)))
-    run = Run(eps, change.get("seed", 0), change.get("steps"))
+    run = TrainingRun(eps, change.get("seed", 0), change.get("steps"))
     options = {"every": 4, **{k: v for k, v in change.items() if k in ("every", "average")}}
     with pytest.raises(SsorlError, match=rf"run-0.npz: is a checkpoint of another training \(.*{sentence}"):
         train(change.get("agent", AGENT), run, folder=tmp_path, **options)
@@ -437,10 +437,10 @@ import sys
 from conftest import make_episodes
 from support.kills import Changes
 from ssorl.agents import make
-from ssorl.train import Run, train
+from ssorl.training.engine import TrainingRun, train
 
 folder, kill = sys.argv[1:]
-agent, run = make("bc", hidden=(4,), batch=8, updates=1500), Run(make_episodes([5, 4, 6]), 3)
+agent, run = make("bc", hidden=(4,), batch=8, updates=1500), TrainingRun(make_episodes([5, 4, 6]), 3)
 changes = Changes(folder, int(kill))
 train(agent, run, every=10, callback=lambda look: [look.at % 70], folder=folder)
 print(changes.count)
@@ -455,7 +455,7 @@ def train_in_a_process(folder, kill=0):
 
 def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, campaign):
     """Killed before some of its changes to the folder: it does little else than to write there."""
-    agent, run = make("bc", hidden=(4,), batch=8, updates=1500), Run(make_episodes([5, 4, 6]), 3)
+    agent, run = make("bc", hidden=(4,), batch=8, updates=1500), TrainingRun(make_episodes([5, 4, 6]), 3)
     score = lambda look: looks.append(look.at) or [look.at % 70]  # noqa: E731
     looks = []
     want = train(agent, run, every=10, callback=score)

@@ -13,7 +13,7 @@ from ssorl.study.claims.judge import Check, judge, ledger, tasks
 from ssorl.study.claims.statements import CLAIMS
 from ssorl.study.grid import Grid, Study
 from ssorl.study.paper import STUDIES
-from ssorl.study.results import Found, gather
+from ssorl.study.results import StudyResults, gather
 from ssorl.study.store import read
 
 
@@ -36,7 +36,7 @@ def with_results(found, of=score, error=mse, keep=lambda one: True, noise=0.3):
     ]
 
 
-def told(one: Found, of, error, noise) -> dict:
+def told(one: StudyResults, of, error, noise) -> dict:
     seed = one.at["seed"] - 1
     return {"schema": 1, "score": of(one.at) + noise * seed, "idm": {"mse": error(one.at) * (1 + 0.01 * seed)}}
 
@@ -202,7 +202,7 @@ def test_noise_leaves_a_claim_open(empty):
 
 def test_a_single_failure_by_chance_refutes_only_if_it_is_clear_enough():
     def found(name, values):
-        return [Found({"study": "x", "seed": i}, f"{name}{i}", {"score": v}) for i, v in enumerate(values)]
+        return [StudyResults({"study": "x", "seed": i}, f"{name}{i}", {"score": v}) for i, v in enumerate(values)]
 
     def verdict(ours, theirs, n):
         check = Check("x", statistics.difference(statistics.mean), ([found("a", ours)], [found("b", theirs)]), low=0.0)
@@ -318,7 +318,7 @@ def test_a_failed_cell_tells_its_last_line(tmp_path):
 
 
 def test_numbers_that_are_none_are_missing():
-    one = Found({}, "x", {"score": "12", "idm": [], "curve": {"at": [0, 1], "score": [1], "q": [1, None]}})
+    one = StudyResults({}, "x", {"score": "12", "idm": [], "curve": {"at": [0, 1], "score": [1], "q": [1, None]}})
     assert one.score is None and one.mse is None and one.curve == {"at": [0, 1], "q": [1, None]}
-    assert Found({}, "x", {"score": float("nan")}).score is None
-    assert result(Found({"seed": 0}, "x", None))["schema"] == 1
+    assert StudyResults({}, "x", {"score": float("nan")}).score is None
+    assert result(StudyResults({"seed": 0}, "x", None))["schema"] == 1

@@ -26,9 +26,9 @@ from ssorl.study import ray_cluster as clusters
 from ssorl.study import scheduler
 from ssorl.study.grid import Cell, Grid, Study, resolve
 from ssorl.study.ray_cluster import Cluster, connected, do_batch, run
-from ssorl.study.remote_store import Share
+from ssorl.study.remote_store import RemoteStore
 from ssorl.study.scales import SCALES
-from ssorl.study.store import claim, error, finished, folder, result, state
+from ssorl.study.store import error, finished, folder, lock_cells, result, state
 from ssorl.utils.errors import SsorlError
 
 IDM = {"hidden": (8,), "steps": 40, "validate_every": 20, "batch": 32, "lr": 1e-3}
@@ -209,7 +209,7 @@ def test_a_process_that_dies_each_time(cells, joined, tmp_path, monkeypatch):
 
 
 def free(store: Path, cell: Cell) -> bool:
-    with claim(store, [cell]) as mine:
+    with lock_cells(store, [cell]) as mine:
         return mine == [cell]
 
 
@@ -344,7 +344,7 @@ def test_places_that_cannot_be(cells, tmp_path):
 @pytest.mark.parametrize("place", ["memory://study/", "file"])
 def test_a_share_holds_what_a_store_does(cells, done, tmp_path, place):
     url = f"{tmp_path}/share" if place == "file" else place
-    share, files = Share(url), ["cell.json", "result.json"]
+    share, files = RemoteStore(url), ["cell.json", "result.json"]
     share.pull(cells, tmp_path / "a")  # there is nothing yet
     share.push(cells, done)
     share.push_models(cells, done)
@@ -359,7 +359,7 @@ def test_a_share_holds_what_a_store_does(cells, done, tmp_path, place):
 
 
 def test_what_is_cut_short_counts_as_none(cells, done, tmp_path):
-    share = Share(str(tmp_path / "share"))
+    share = RemoteStore(str(tmp_path / "share"))
     share.push(cells[:1], done)
     path = folder(tmp_path / "share", cells[0]) / "result.json"
     path.write_bytes(path.read_bytes()[:100])
@@ -371,7 +371,7 @@ def test_what_is_cut_short_counts_as_none(cells, done, tmp_path):
 
 
 def test_results_go_last(cells, done, monkeypatch):
-    share, names = Share("memory://order"), []
+    share, names = RemoteStore("memory://order"), []
     monkeypatch.setattr(share.files, "find", lambda path: [][1])
     with pytest.raises(SsorlError, match="--ray-share memory://order: cannot be read"):
         share.push(cells, done)

@@ -17,14 +17,14 @@ from ssorl.data import stream as parts
 from ssorl.data.formats import d4rl as d4rl_module
 from ssorl.data.formats import parted
 from ssorl.data.stats import apart, collapsed
-from ssorl.data.validate import Wish
+from ssorl.data.validate import ReadOptions
 from ssorl.utils.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
 
 
 def opened(path, size=5, min_length=0):
-    wish = Wish(min_length)
+    wish = ReadOptions(min_length)
     return parts.survey(parted(path, None, wish), wish, size)
 
 

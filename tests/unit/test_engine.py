@@ -16,7 +16,7 @@ from conftest import make_episodes
 from ssorl.agents import make
 from ssorl.agents.base import Transitions
 from ssorl.agents.bc import BC
-from ssorl.training.engine import Run, _chunks, _groups, _steps, train, train_many
+from ssorl.training.engine import TrainingRun, _chunks, _groups, _steps, train, train_many
 from ssorl.training.memory import SPARE, fitting, sizes
 from ssorl.training.scan import INIT, begin, chunk
 from ssorl.training.tables import Dataset, make_pool, make_table
@@ -36,7 +36,7 @@ def test_transitions_are_those_of_the_trajectories(eps):
     """Each drawn row is a step of the pool with its own next state, action, reward and ending."""
     act = eps.act.copy()
     act[7] = np.nan
-    run = Run(eps.with_actions(act))
+    run = TrainingRun(eps.with_actions(act))
     identity = replace_scaler(eps)
     pool = jax.device_put(make_pool(run.eps, _steps(run, 0), 32))
     batch = Transitions(500).draw(make_table([Dataset(eps, identity)]), pool, jax.random.key(1))
@@ -60,7 +60,7 @@ def replace_scaler(eps):
 
 def test_looks_and_progress(eps):
     looks, heard = [], []
-    runs = [Run(eps, 0), Run(eps, 1)]
+    runs = [TrainingRun(eps, 0), TrainingRun(eps, 1)]
     done = train_many(AGENT, runs, every=4, callback=looks.append, progress=lambda n, note: heard.append(n))
     assert [(look.at, list(look.runs)) for look in looks] == [(n, [i]) for i in (0, 1) for n in (4, 8, 12)]
     assert sum(heard) == 24
@@ -74,20 +74,20 @@ def test_looks_and_progress(eps):
 def test_progress_tells_rate(eps):
     stream = io.StringIO()
     with Progress({"training": (12, "updates")}, stream) as bar:
-        train(AGENT, Run(eps), every=4, progress=partial(bar, "training"))
+        train(AGENT, TrainingRun(eps), every=4, progress=partial(bar, "training"))
     assert re.match(r"training: 12 of 12 updates, [\d,]+/s", stream.getvalue())
 
 
 def test_padding_changes_nothing(eps):
     """A run of three steps beside one of fifteen, whose pool is five times as long, and alone."""
-    few = Run(eps, 3, np.array([1, 8, 2]))
-    one, two = train_many(AGENT, [Run(eps), few], every=4)[1], train(AGENT, few, every=4)
+    few = TrainingRun(eps, 3, np.array([1, 8, 2]))
+    one, two = train_many(AGENT, [TrainingRun(eps), few], every=4)[1], train(AGENT, few, every=4)
     for a, b in zip(jax.tree.leaves(one.state), jax.tree.leaves(two.state), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_looking_changes_nothing(eps):
-    one, two = train(AGENT, Run(eps), every=4), train(AGENT, Run(eps), every=12)
+    one, two = train(AGENT, TrainingRun(eps), every=4), train(AGENT, TrainingRun(eps), every=12)
     for a, b in zip(jax.tree.leaves(one.state), jax.tree.leaves(two.state), strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_allclose(one.curve["actor_loss"].mean(), two.curve["actor_loss"][0], rtol=1e-5)
@@ -109,7 +109,7 @@ def test_the_next_chunk_is_queued_before_the_last_is_waited_for(eps, monkeypatch
     engine, told = sys.modules["ssorl.training.engine"], []  # the package has a function of that name
     monkeypatch.setattr(engine, "CPU_CHUNK", 4)
     monkeypatch.setattr(engine, "chunk", lambda *args: told.append("queued") or chunk(*args))
-    train(AGENT, Run(eps), every=12, progress=lambda n, note: told.append(n))
+    train(AGENT, TrainingRun(eps), every=12, progress=lambda n, note: told.append(n))
     assert told == ["queued", "queued", 4, "queued", 4, 4]
 
 
@@ -121,37 +121,37 @@ def test_a_missing_action_never_trains(eps):
     act = eps.act.copy()
     act[6:8, 1] = np.nan
     with pytest.raises(DataError, match=r"run 0 .*: 2 of the 15 steps .* first step 1 of trajectory 1; label them"):
-        train(AGENT, Run(eps.with_actions(act), 0, np.arange(15)))
+        train(AGENT, TrainingRun(eps.with_actions(act), 0, np.arange(15)))
 
 
 def test_steps_may_be_a_mask(eps):
     mask = np.zeros(eps.n_steps, bool)
     mask[[2, 5]] = True
-    np.testing.assert_array_equal(_steps(Run(eps, 0, mask), 0), [2, 5])
+    np.testing.assert_array_equal(_steps(TrainingRun(eps, 0, mask), 0), [2, 5])
     for wrong in (mask[:-1], np.array([2.0, 5.0]), np.array([[2, 5]]), np.int32(3)):
         with pytest.raises(
             DataError, match=r"run 0 .*: steps are .*; give the numbers of the steps to learn from, or a"
         ):
-            _steps(Run(eps, 0, wrong), 0)
+            _steps(TrainingRun(eps, 0, wrong), 0)
 
 
 def test_no_steps(eps):
     with pytest.raises(DataError, match=r"run 1 .* has no step to learn from"):
-        train_many(AGENT, [Run(eps), Run(eps.with_actions(np.full_like(eps.act, np.nan)))])
+        train_many(AGENT, [TrainingRun(eps), TrainingRun(eps.with_actions(np.full_like(eps.act, np.nan)))])
 
 
 @pytest.mark.parametrize("step", [-1, 15])
 def test_steps_that_do_not_exist(eps, step):
     with pytest.raises(DataError, match=f"there is no step {step}; steps go from 0 to 14"):
-        train(AGENT, Run(eps, 0, np.array([3, step])))
+        train(AGENT, TrainingRun(eps, 0, np.array([3, step])))
 
 
 def test_counts_follow_the_period(eps):
     agent = make("td3bc", updates=10)
     with pytest.raises(SsorlError, match="every is 5 and must be a positive multiple of 2"):
-        train(agent, Run(eps), every=5)
+        train(agent, TrainingRun(eps), every=5)
     with pytest.raises(SsorlError, match="updates is 0"):
-        train(BC(updates=0), Run(eps))
+        train(BC(updates=0), TrainingRun(eps))
 
 
 def test_what_is_shared_is_on_the_device_once(eps):
@@ -165,7 +165,7 @@ def test_the_average_by_hand(eps):
     """One turn at a time against the recursion in NumPy: short memory at first, then `average`."""
     looks = []
     keep = lambda look: looks.append(jax.device_get((AGENT.policy(look.state), look.average)))  # noqa: E731
-    done = train(AGENT, Run(eps), every=1, callback=keep, average=0.3)
+    done = train(AGENT, TrainingRun(eps), every=1, callback=keep, average=0.3)
     first = AGENT.policy(AGENT.init(jax.random.fold_in(jax.random.key(0), INIT), eps.n_obs, eps.n_act))
     mean = jax.tree.map(np.asarray, first)
     for turns, (last, average) in enumerate(looks):
@@ -179,7 +179,7 @@ def test_the_average_by_hand(eps):
 
 
 def test_an_average_without_memory_is_the_last_policy(eps):
-    done = train(AGENT, Run(eps), every=4, average=0.0)
+    done = train(AGENT, TrainingRun(eps), every=4, average=0.0)
     for a, b in zip(jax.tree.leaves(done.average), jax.tree.leaves(done.policy), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -187,11 +187,11 @@ def test_an_average_without_memory_is_the_last_policy(eps):
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_shares_that_are_none(eps, share):
     with pytest.raises(SsorlError, match=f"average is {share:g}; it is a share"):
-        train(AGENT, Run(eps), average=share)
+        train(AGENT, TrainingRun(eps), average=share)
 
 
 def test_bytes_are_those_of_the_arrays(eps):
-    run = Run(eps, 0, np.arange(8))
+    run = TrainingRun(eps, 0, np.arange(8))
     pool = make_pool(run.eps, _steps(run, 0), 8)
     got = sizes(TD3BC, eps.n_steps, len(eps), eps.n_obs, eps.n_act, 8)
     assert got.table == sum(x.nbytes for x in make_table([Dataset(eps, replace_scaler(eps))]))
@@ -203,7 +203,7 @@ def test_bytes_are_those_of_the_arrays(eps):
 def test_work_is_of_the_size_the_compiler_needs(eps):
     """At a batch where activations dominate. XLA fuses on a GPU more and on a CPU less than is made up for here."""
     agent = replace(TD3BC, batch=2048, hidden=(64, 64))
-    run = Run(eps)
+    run = TrainingRun(eps)
     pool = jax.device_put(make_pool(run.eps, _steps(run, 0), 15))
     key, table = jax.random.key(0), make_table([Dataset(eps, replace_scaler(eps))])
     learnt = begin(agent, eps.n_obs, eps.n_act, key)
@@ -214,7 +214,7 @@ def test_work_is_of_the_size_the_compiler_needs(eps):
 
 def test_runs_that_do_not_fit_go_in_groups(eps, monkeypatch):
     """Seven where three fit: in groups of like size, each run as alone."""
-    runs = [Run(eps, seed) for seed in range(7)]
+    runs = [TrainingRun(eps, seed) for seed in range(7)]
     need = sizes(AGENT, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
     monkeypatch.setattr("ssorl.training.memory.free_bytes", lambda device: int((need.table + 3.5 * need.run) / SPARE))
     looks = []

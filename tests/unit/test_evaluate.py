@@ -11,7 +11,7 @@ from ssorl import envs
 from ssorl.agents import AGENTS, make
 from ssorl.data.stats import Standardiser
 from ssorl.envs.registry import horizon
-from ssorl.evaluation.policy import Player, Policy
+from ssorl.evaluation.policy import Policy, TrainedPolicy
 from ssorl.evaluation.rollout import bootstrap, evaluate
 from ssorl.utils.errors import SsorlError
 
@@ -44,7 +44,7 @@ class Learner:
 
 def player(agent, params, n_obs=4, n_act=2, low=-1.0, high=1.0):
     plain = Standardiser(np.zeros(n_obs, np.float32), np.ones(n_obs, np.float32))
-    return Player(agent, params, plain, np.full(n_act, low, np.float32), np.full(n_act, high, np.float32))
+    return TrainedPolicy(agent, params, plain, np.full(n_act, low, np.float32), np.full(n_act, high, np.float32))
 
 
 STILL = player(Linear(), np.zeros((2, 4), np.float32))

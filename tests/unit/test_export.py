@@ -19,7 +19,7 @@ from ssorl.data.stats import Standardiser
 from ssorl.evaluation import onnx as module
 from ssorl.evaluation.export import export, load_jax
 from ssorl.evaluation.onnx import translate
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.policy_file import save_policy
 from ssorl.utils.errors import SsorlError
 
@@ -32,7 +32,7 @@ def small_player(name):
     known = {f.name for f in fields(AGENTS[name])}
     agent = make(name, "quick", **{key: value for key, value in SMALL.items() if key in known})
     state = jax.jit(agent.init, static_argnums=(1, 2))(jax.random.key(0), 3, 2)
-    return Player(agent, jax.device_get(agent.policy(state)), SCALER, LOW, HIGH)
+    return TrainedPolicy(agent, jax.device_get(agent.policy(state)), SCALER, LOW, HIGH)
 
 
 @pytest.fixture(scope="module", params=AGENTS)
@@ -120,7 +120,7 @@ class Odd:
 )
 def test_what_cannot_be_exported_leaves_nothing(way, message, tmp_path):
     with pytest.raises(SsorlError, match=message):
-        export(Player(Odd(way), {}, SCALER, LOW, HIGH), tmp_path / "p.onnx")  # type: ignore[arg-type]
+        export(TrainedPolicy(Odd(way), {}, SCALER, LOW, HIGH), tmp_path / "p.onnx")  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
 
@@ -137,10 +137,10 @@ def test_a_missing_package_is_named(package, format, tmp_path):
     code = f"""
 import sys
 sys.modules["{package}"] = None
-from ssorl.checkpoint import load_policy_file
-from ssorl.export import export
-from ssorl.player import Player
-export(Player(*load_policy_file("p.npz")[:5]), "out", "{format}")
+from ssorl.evaluation.policy_file import load_policy_file
+from ssorl.evaluation.export import export
+from ssorl.evaluation.policy import TrainedPolicy
+export(TrainedPolicy(*load_policy_file("p.npz")[:5]), "out", "{format}")
 """
     save_policy(tmp_path / "p.npz", *small_player("bc"))
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)

@@ -10,7 +10,7 @@ from conftest import make_episodes
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.stats import Standardiser
 from ssorl.evaluation.fqe import actions, fqe
-from ssorl.evaluation.policy import Player, Policy
+from ssorl.evaluation.policy import Policy, TrainedPolicy
 from ssorl.utils.errors import DataError, SsorlError
 
 SMALL = {"updates": 2000, "gamma": 0.5, "hidden": (32, 32), "batch": 64, "lr": 3e-3}
@@ -51,7 +51,7 @@ def chain(n=300):
 def constant(action):
     """`action` in [-1, 1], so 1 + action for the chain."""
     plain = Standardiser(np.zeros(1, np.float32), np.ones(1, np.float32))
-    return Player(Constant(), np.float32([action]), plain, np.float32([0]), np.float32([2]))  # type: ignore[arg-type]
+    return TrainedPolicy(Constant(), np.float32([action]), plain, np.float32([0]), np.float32([2]))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("action", [-0.8, 0.6])
@@ -90,7 +90,7 @@ def test_actions_of_an_agent_with_memory():
     """Each trajectory from its beginning, whatever its length and its neighbours; also in the last state."""
     eps = make_episodes([5, 2, 12, 3], n_obs=3)
     scaler = Standardiser(np.full(3, 0.5, np.float32), np.full(3, 2, np.float32))
-    player = Player(Diary(), {}, scaler, np.float32([-1, -3]), np.float32([1, 5]))  # type: ignore[arg-type]
+    player = TrainedPolicy(Diary(), {}, scaler, np.float32([-1, -3]), np.float32([1, 5]))  # type: ignore[arg-type]
     got = actions(player, eps)
     assert got.shape == (len(eps.obs), 2)
     for number, one in enumerate(eps[i] for i in range(4)):

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import ssorl
 from ssorl.training.scan import RUNS
 from ssorl.utils import kernels
 from ssorl.utils import networks as nn
@@ -300,7 +299,7 @@ def here(monkeypatch):
 def no_fused(monkeypatch):
     """As if nothing had imported the kernels yet."""
     monkeypatch.delitem(sys.modules, "ssorl.utils.kernels.mlp")
-    monkeypatch.delattr(ssorl, "fused")
+    monkeypatch.delattr(kernels, "mlp")
 
 
 @pytest.mark.parametrize(

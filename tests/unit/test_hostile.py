@@ -224,7 +224,7 @@ PROGRAMS = {
     "numpy's reader of files": (call("numpy", "fromfile", "/etc/passwd"), r"contains numpy\.fromfile"),
     "copyreg": (b"\x80\x02ccopyreg\n_reconstructor\n.", r"contains copyreg\._reconstructor"),
     "a bomb inside a dict": (lambda f: pickle.dumps([{"observations": [Bomb(f)]}]), r"contains (posix|nt)\.mkdir"),
-    "a class of one's own": (pickle.dumps([DataError("x")]), r"contains ssorl\.errors\.DataError"),
+    "a class of one's own": (pickle.dumps([DataError("x")]), r"contains ssorl\.utils\.errors\.DataError"),
     "a path": (pickle.dumps([{"observations": Path("x")}]), r"contains pathlib"),
     "objects": (
         lambda f: pickle.dumps([{"observations": np.array([Bomb(f)])}]),

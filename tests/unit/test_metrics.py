@@ -10,7 +10,7 @@ import pytest
 from conftest import make_episodes
 
 from ssorl.agents import make
-from ssorl.training.engine import Look, Run, train_many
+from ssorl.training.engine import Snapshot, TrainingRun, train_many
 from ssorl.training.events import CRC32C, Events, records
 from ssorl.training.metrics import Log, lines
 from ssorl.utils.errors import SsorlError
@@ -19,7 +19,7 @@ AGENT = make("bc", hidden=(4,), batch=8, updates=12)
 
 
 def look(at, runs=range(2), loss=0.5):
-    return Look(at, runs, None, None, {"loss": np.array([loss + i for i in runs], np.float32)})
+    return Snapshot(at, runs, None, None, {"loss": np.array([loss + i for i in runs], np.float32)})
 
 
 def rows(folder):
@@ -73,7 +73,7 @@ def test_a_resumed_run_stands_once(tmp_path):
 
 def test_with_the_engine(tmp_path):
     """Stopped in its second run and taken up again; each look of each run once."""
-    runs = [Run(make_episodes([5, 4, 6]), seed) for seed in range(2)]
+    runs = [TrainingRun(make_episodes([5, 4, 6]), seed) for seed in range(2)]
     for stop in (True, False):
         with Log(tmp_path, ["a", "b"], tensorboard=True) as log:
 

@@ -24,8 +24,8 @@ from ssorl.idm.fit import fit_many
 from ssorl.idm.label import PROXIES
 from ssorl.pipeline import algorithm1
 from ssorl.pipeline.algorithm1 import STARTS, agents, run, surest, task
-from ssorl.pipeline.hooks import Keep, Watch
-from ssorl.pipeline.plan import Cell, Job, as_config, make_plan
+from ssorl.pipeline.hooks import Listener, StageStore
+from ssorl.pipeline.plan import SplitKey, TrainingKey, as_config, make_plan
 from ssorl.report.schema import check
 from ssorl.report.summary import caveats, diverged
 from ssorl.runs.result import cell_result, gaps, interval, parent_result, scale_of
@@ -42,7 +42,7 @@ def plan(eps):
     return make_plan(eps, "bc", **choices)
 
 
-class Remember(Keep):
+class Remember(StageStore):
     def judgement(self, judged):
         self.last = judged
 
@@ -78,7 +78,7 @@ def test_each_agent_sees_its_actions_and_no_others(eps, plan, outcome):
 
 def test_an_oracle_serves_every_quality(plan, outcome):
     oracles = [job for job in outcome.players if job.variant == "oracle"]
-    assert oracles == [Job("oracle", None, 0), Job("oracle", None, 1)]
+    assert oracles == [TrainingKey("oracle", None, 0), TrainingKey("oracle", None, 1)]
     assert len(outcome.players) == 2 * 2 * 2 + 2 == len(plan.jobs)
 
 
@@ -95,10 +95,10 @@ def test_hidden_actions_change_nothing_but_the_oracle(eps):
 
 
 def test_the_seed_decides(plan, outcome):
-    first, second = (outcome.tasks[Cell(50, seed)].split for seed in (0, 1))
+    first, second = (outcome.tasks[SplitKey(50, seed)].split for seed in (0, 1))
     assert not np.array_equal(first.labelled, second.labelled)
     for variant, quality in (("baseline", 50), ("ss", 50), ("oracle", None)):
-        a, b = (outcome.players[Job(variant, quality, seed)].params for seed in (0, 1))
+        a, b = (outcome.players[TrainingKey(variant, quality, seed)].params for seed in (0, 1))
         assert not np.array_equal(jax.tree.leaves(a)[1], jax.tree.leaves(b)[1])
 
 
@@ -114,7 +114,7 @@ def test_an_agent_that_needs_no_actions_gets_no_proxies(eps):
 
 
 def test_certain_leaves_out_the_least_sure(outcome):
-    done = outcome.filled[Cell(50, 0)]
+    done = outcome.filled[SplitKey(50, 0)]
     proxies = np.flatnonzero(done.labels.proxy)
     std = np.zeros_like(done.labels.std)
     std[proxies] = np.linspace(1, 2, len(proxies))[::-1, None]  # the first is the least sure
@@ -127,7 +127,7 @@ def test_certain_leaves_out_the_least_sure(outcome):
 
 
 def test_certain_weighs_dimensions_by_their_range(outcome):
-    done = outcome.filled[Cell(50, 0)]
+    done = outcome.filled[SplitKey(50, 0)]
     a, b = np.flatnonzero(done.labels.proxy)[:2]
     std = np.full_like(done.labels.std, 1e-9)
     std[a], std[b] = (0, 0.5), (2, 0)  # of ranges 1 and 100: half of the one, a fiftieth of the other
@@ -164,8 +164,8 @@ def test_together_as_one_after_another(eps, plan, outcome, monkeypatch):
 
 def test_policies_play_from_starts_that_are_fixed_and_kept(plan, outcome, keep):
     np.testing.assert_array_equal(keep.last.starts, PointMass(3).reset(np.random.default_rng(STARTS)))
-    alone = evaluate([outcome.players[Job("ss", 100, 1)]], "pointmass", 3, STARTS)
-    np.testing.assert_array_equal(outcome.returns[Job("ss", 100, 1)], alone.returns[0])
+    alone = evaluate([outcome.players[TrainingKey("ss", 100, 1)]], "pointmass", 3, STARTS)
+    np.testing.assert_array_equal(outcome.returns[TrainingKey("ss", 100, 1)], alone.returns[0])
     assert keep.last.returns.shape == keep.last.lengths.shape == (len(plan.jobs), 3)
 
 
@@ -181,7 +181,7 @@ def test_a_value_does_not_depend_on_the_company(eps, monkeypatch):
     gaps, choices = hide(eps, slice(800, None)), {"env": "none", "settings": SMALL}
     alone = run(gaps, make_plan(gaps, "bc", variants=("baseline",), **choices))
     beside = run(gaps, make_plan(gaps, "bc", **choices))
-    job = Job("baseline", None, 0)
+    job = TrainingKey("baseline", None, 0)
     assert alone.filled == {} and len(beside.filled) == 1
     np.testing.assert_array_equal(alone.returns[job], beside.returns[job])
 
@@ -253,7 +253,7 @@ def test_result_is_one(eps, plan, outcome):
         assert told["normalised"] and told["kind"] == "rollout" and len(told["scores"]["ss"]["returns"]) == 2
         assert told["split"]["n_labelled"] == 8 == len(told["split"]["labelled_return"])
         assert told["idm"]["mse"] > 0 and len(told["curves"]["oracle"]["score"]) == 2
-    raw = outcome.returns[Job("ss", 50.0, 1)]
+    raw = outcome.returns[TrainingKey("ss", 50.0, 1)]
     want = 100 * (raw - eps.meta.random_return) / (eps.meta.expert_return - eps.meta.random_return)
     np.testing.assert_allclose(results["q50"]["scores"]["ss"]["returns"][1], want)
     parent = parent_result(results)
@@ -446,12 +446,12 @@ def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, out
     names, told, pair = set(), [], threading.Barrier(2)
     assert len(outcome.tasks) % 2 == 0
 
-    class Pairs(Keep):
+    class Pairs(StageStore):
         def labels(self, cell, done):
             names.add(threading.current_thread().name)
             pair.wait(patience())  # two threads are here at once, or none gets on
 
-    watch = Watch()
+    watch = Listener()
     watch.progress = lambda what, n, note="": told.append((what, n))  # type: ignore[method-assign]
     found = algorithm1.label(plan, outcome.tasks, Pairs(), watch)
     assert len(names) > 1 and list(found) == list(outcome.tasks)

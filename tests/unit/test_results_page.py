@@ -12,7 +12,7 @@ from ssorl.study import statistics
 from ssorl.study import store as cells
 from ssorl.study.claims.judge import ledger
 from ssorl.study.paper import STUDIES
-from ssorl.study.results import Found
+from ssorl.study.results import StudyResults
 
 SCALES = ("paper", "lite")
 ABOUT = {"hardware": {"device": "a machine"}, "commit": "abc1234", "versions": {}}
@@ -143,9 +143,9 @@ def test_a_dataset_that_is_nearly_whole_is_told_beside_the_whole_one(results, tm
 
 
 def test_what_better_labels_are_worth_is_told_of_splits_that_have_both(results):
-    def one(variant: str, seed: int, score: float, **more) -> Found:
+    def one(variant: str, seed: int, score: float, **more) -> StudyResults:
         at = {"dataset": "d", "agent": "dt", "variant": variant, "quality": 10, "seed": seed, **more}
-        return Found(at, "", {"score": score, "idm": {"mse": 0.1 if more.get("idm") == "paper" else 0.05}})
+        return StudyResults(at, "", {"score": score, "idm": {"mse": 0.1 if more.get("idm") == "paper" else 0.05}})
 
     some = [one("oracle", 0, 100.0)]
     assert results.closed(some, "lite") == []

@@ -11,7 +11,7 @@ import pytest
 from conftest import make_episodes
 
 from ssorl.agents import make
-from ssorl.training.engine import Run, train_many
+from ssorl.training.engine import TrainingRun, train_many
 from ssorl.training.scan import mesh_for
 
 AGENT = make("bc", hidden=(8,), batch=16, updates=20, lr=1e-3)
@@ -21,7 +21,7 @@ def some_runs():
     """Every other one on other trajectories."""
     data = [make_episodes([12, 9, 11]), make_episodes([20, 7, 12], seed=1)]
     some = [(i, data[i % 2]) for i in range(6)]
-    return [Run(eps.with_actions(eps.act * (1 - i / 10)), i, np.arange(30 - 3 * i)) for i, eps in some]
+    return [TrainingRun(eps.with_actions(eps.act * (1 - i / 10)), i, np.arange(30 - 3 * i)) for i, eps in some]
 
 
 def numbers(trained):

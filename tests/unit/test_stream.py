@@ -20,7 +20,7 @@ from ssorl.data import apply, concat, coupled, decoupled, load, load_pair, save,
 from ssorl.data import stream as parts_module
 from ssorl.data.formats import parted, writer
 from ssorl.data.stream import about, chain, large, spans, survey
-from ssorl.data.validate import Wish
+from ssorl.data.validate import ReadOptions
 from ssorl.idm import stream as stream_module
 from ssorl.idm.fill import fill
 from ssorl.idm.stream import Moments, filling
@@ -38,7 +38,7 @@ def eps():
 
 
 def opened(path, size, min_length=0, format=None, actions=True):
-    wish = Wish(min_length, actions)
+    wish = ReadOptions(min_length, actions)
     return survey(parted(path, format, wish), wish, size)
 
 

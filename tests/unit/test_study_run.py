@@ -31,7 +31,7 @@ from ssorl.study.executor import run_batch
 from ssorl.study.grid import Cell, Grid, Study, resolve
 from ssorl.study.scales import SCALES
 from ssorl.study.scheduler import batches, run, shape
-from ssorl.study.store import claim, error, finished, folder, result, state
+from ssorl.study.store import error, finished, folder, lock_cells, result, state
 from ssorl.training import memory
 from ssorl.utils.errors import ChangedError, SsorlError
 
@@ -65,7 +65,7 @@ def replace(a, b):
     real(a, b)
 os.replace = replace
 from ssorl.study.grid import Cell
-from ssorl.study import schedule
+from ssorl.study import scheduler as schedule
 wait = schedule.wait_for_others
 def wait_for_others(*args):
     print("waits", flush=True)
@@ -328,7 +328,7 @@ def test_what_another_process_holds_is_left_and_waited_for(cells, tmp_path, monk
         wait(*args, every=0.05)
 
     monkeypatch.setattr(scheduler, "wait_for_others", noted)
-    with claim(tmp_path, cells) as mine, claim(tmp_path, cells) as theirs:
+    with lock_cells(tmp_path, cells) as mine, lock_cells(tmp_path, cells) as theirs:
         assert mine == cells and theirs == []
         run_batch(cells, tmp_path)  # at once: there is nothing for it
         assert state(tmp_path, cells) == (0, 0, 5)
@@ -555,7 +555,7 @@ def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_
 
 
 def test_a_damaged_look_is_missing_from_its_curve_alone(cells, done, tmp_path, monkeypatch):
-    real, bad = learning_curves.Looks.play, "20-1-2.npz"
+    real, bad = learning_curves.LearningCurves.play, "20-1-2.npz"
 
     def play(self, *args):
         raw = bytearray((self.folder / bad).read_bytes())
@@ -563,7 +563,7 @@ def test_a_damaged_look_is_missing_from_its_curve_alone(cells, done, tmp_path, m
         (self.folder / bad).write_bytes(raw)
         return real(self, *args)
 
-    monkeypatch.setattr(learning_curves.Looks, "play", play)
+    monkeypatch.setattr(learning_curves.LearningCurves, "play", play)
     assert run(cells, tmp_path) == (5, {})
     curves = [(told(tmp_path, cell), told(done, cell)) for cell in cells]
     assert sum(here == there for here, there in curves) == 4
@@ -624,14 +624,14 @@ def test_a_file_that_means_something_else_is_refused(dataset, tmp_path, pointmas
 
 def test_a_diverged_run_takes_no_other_s_curve(cells, tmp_path, monkeypatch):
     """As on a GPU, where the policies of all runs at a look are in one file."""
-    real, train_many = learning_curves.pipeline.players_at, algorithm1.train_many
+    real, train_many = learning_curves.algorithm1.players_at, algorithm1.train_many
 
     def players_at(*args):
         first, *rest = real(*args)
         return [first._replace(params=jax.tree.map(lambda x: np.full_like(x, np.nan), first.params)), *rest]
 
     monkeypatch.setattr(algorithm1, "train_many", lambda *args, **how: train_many(*args, **(how | {"together": True})))
-    monkeypatch.setattr(learning_curves.pipeline, "players_at", players_at)
+    monkeypatch.setattr(learning_curves.algorithm1, "players_at", players_at)
     assert run(cells, tmp_path) == (5, {})
     curves = [told(tmp_path, cell)["curve"] for cell in cells]
     assert sum("score" in curve and None not in curve["score"] for curve in curves) == 4
@@ -681,5 +681,5 @@ def test_how_good_labels_are_does_not_depend_on_where_policies_play(tmp_path, po
 def test_labels_that_another_process_asks_for_are_left_to_it(cells, tmp_path):
     ss = one(cells, "ss", 50)
     assert ss.labels
-    with claim(tmp_path, [ss.labels]) as mine:
+    with lock_cells(tmp_path, [ss.labels]) as mine:
         assert run([ss], tmp_path).failed == {} and mine == [ss.labels] and not finished(tmp_path, ss.labels)

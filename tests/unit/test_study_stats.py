@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ssorl.study import statistics
-from ssorl.study.results import Found, strata
+from ssorl.study.results import StudyResults, strata
 from ssorl.utils.errors import SsorlError
 
 # What rliable 1.2.0 says of the scores below, by benchmarks/against_rliable.py: estimate, and 95 % interval of 50,000
@@ -160,6 +160,8 @@ def test_what_is_given_several_times_is_drawn_once():
 
 
 def test_tasks_of_the_same_results_share_a_stratum():
-    one, two, other = (Found({"quality": q}, name, {"score": 1.0}) for q, name in ((10, "a"), (50, "a"), (50, "b")))
+    one, two, other = (
+        StudyResults({"quality": q}, name, {"score": 1.0}) for q, name in ((10, "a"), (50, "a"), (50, "b"))
+    )
     first, second, third = strata([[one], [two], [other]], lambda found: found.score)
     assert first is second and third is not first and first == third == [1.0]

@@ -11,7 +11,7 @@ from ssorl.agents import make
 from ssorl.agents.windows import Windows
 from ssorl.data.stats import Standardiser, standardiser
 from ssorl.training import memory
-from ssorl.training.engine import Run, _together, train, train_many
+from ssorl.training.engine import TrainingRun, _together, train, train_many
 from ssorl.training.memory import fitting, sizes, table_bytes
 from ssorl.training.scan import chunk
 from ssorl.training.tables import Dataset, bases, distinct, make_pool, make_table, shape_for
@@ -29,11 +29,11 @@ def runs():
     act = two.act.copy()
     act[7:] = np.nan
     return [
-        Run(one, 0),
-        Run(two, 1),
-        Run(one.with_actions(one.act / 2), 2, np.array([1, 8, 2])),
-        Run(two.with_actions(act), 3),
-        Run(replace(three, obs=three.obs.copy()), 4),
+        TrainingRun(one, 0),
+        TrainingRun(two, 1),
+        TrainingRun(one.with_actions(one.act / 2), 2, np.array([1, 8, 2])),
+        TrainingRun(two.with_actions(act), 3),
+        TrainingRun(replace(three, obs=three.obs.copy()), 4),
     ]
 
 
@@ -75,7 +75,7 @@ def test_windows_together(runs):
 def test_runs_of_other_sizes(runs):
     other = make_episodes([5, 4], n_obs=4)
     with pytest.raises(DataError, match=r"run 1 \(memory\) has observations of 4 and actions of 2 numbers, run 0 .* 3"):
-        train_many(AGENT, [runs[0], Run(other)])
+        train_many(AGENT, [runs[0], TrainingRun(other)])
 
 
 # Tables ----------------------------------------------------------------------------------------------------

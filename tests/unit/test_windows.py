@@ -7,7 +7,7 @@ from conftest import make_episodes
 
 from ssorl.agents.windows import BothWindows, Windows
 from ssorl.data.stats import Standardiser
-from ssorl.training.engine import Run, _steps
+from ssorl.training.engine import TrainingRun, _steps
 from ssorl.training.tables import Dataset, make_pool, make_table
 from ssorl.utils.errors import DataError
 
@@ -24,7 +24,7 @@ def eps():
 
 
 def drawn(eps, needs_actions, steps=None, n=400):
-    run = Run(eps, 0, steps)
+    run = TrainingRun(eps, 0, steps)
     identity = Standardiser(np.zeros(eps.n_obs, np.float32), np.ones(eps.n_obs, np.float32))
     pool = jax.device_put(make_pool(run.eps, _steps(run, 0, needs_actions), 16))
     view = Windows(n, K) if needs_actions else BothWindows(n, n // 2, K)

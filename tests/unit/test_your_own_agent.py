@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ssorl.agents import AGENTS, make
-from ssorl.training.engine import Run, train
+from ssorl.training.engine import TrainingRun, train
 
 TEXT = (Path(__file__).parents[2] / "docs" / "your-own-agent.md").read_text()
 
@@ -44,6 +44,6 @@ def test_one_line_makes_it_known(space, monkeypatch, pointmass):
     """And an advantage that counts changes what is learnt."""
     monkeypatch.setitem(AGENTS, "weighted-bc", space["WeightedBC"])
     small = {"hidden": (8,), "batch": 16, "updates": 20}
-    one, two = (train(make("weighted-bc", "quick", beta=beta, **small), Run(pointmass)) for beta in (0.0, 1.0))
+    one, two = (train(make("weighted-bc", "quick", beta=beta, **small), TrainingRun(pointmass)) for beta in (0.0, 1.0))
     leaves = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(done.policy)]) for done in (one, two)]
     assert np.isfinite(leaves).all() and not np.allclose(*leaves)

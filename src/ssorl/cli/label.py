@@ -156,14 +156,14 @@ class Label:
         """The same as a stream, and the number of the first trajectory to fill."""
         from ssorl.data.formats import parted
         from ssorl.data.stream import chain, survey
-        from ssorl.data.validate import Wish
+        from ssorl.data.validate import ReadOptions
         from ssorl.idm.label import ignored
 
         one, names = self.input, self._names()
         if not names:
             one.load()  # says what is wrong, or is of a dataset that is no file
             raise SsorlError(f"{one.dataset}: is not kept in a file that can be read in parts; leave out --stream")
-        wishes = [Wish(one.min_length), Wish(one.min_length, actions=False)]
+        wishes = [ReadOptions(one.min_length), ReadOptions(one.min_length, actions=False)]
         files = [parted(name, one.format, w) for name, w in zip(names, wishes, strict=False)]
         progress.totals["reading"] = (passes * sum(f.n_steps for f in files), "steps")
         found = [survey(f, w, progress=lambda n: progress("reading", n)) for f, w in zip(files, wishes, strict=False)]

@@ -7,16 +7,16 @@ from typing import Any
 
 from ssorl.data.episodes import Episodes
 from ssorl.envs.registry import horizon
-from ssorl.idm.fill import Filled
+from ssorl.idm.fill import LabelledData
 from ssorl.idm.quality import summary
-from ssorl.pipeline.algorithm1 import FQE_UPDATES, Task
-from ssorl.pipeline.hooks import Watch
-from ssorl.pipeline.plan import Cell, Job, Plan
+from ssorl.pipeline.algorithm1 import FQE_UPDATES, SplitData
+from ssorl.pipeline.hooks import Listener
+from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey
 from ssorl.training.engine import Trained
 from ssorl.utils.progress import Progress
 
 
-class RunTeller(Watch):
+class RunNarrator(Listener):
     """Tells a run stage by stage on standard error: sentences, and a bar for what takes long."""
 
     def __init__(self, eps: Episodes, plan: Plan) -> None:
@@ -34,7 +34,7 @@ class RunTeller(Watch):
             }
         )
 
-    def __enter__(self) -> RunTeller:
+    def __enter__(self) -> RunNarrator:
         """Say what is about to be done."""
         self.bar.__enter__()
         names, n = self.plan.names, len(self.plan.seeds)
@@ -62,7 +62,7 @@ class RunTeller(Watch):
         how = "finished: nothing is left to do" if finished else "goes on where it stopped" if begun else ""
         self.say("folder", f"{folder}{how and f' ({how})'}")
 
-    def has_split(self, plan: Plan, tasks: dict[Cell, Task]) -> None:
+    def has_split(self, plan: Plan, tasks: dict[SplitKey, SplitData]) -> None:
         """Tell the first seed's split of each quality."""
         for cell, task in tasks.items():
             if cell.seed == plan.seeds[0]:
@@ -73,13 +73,13 @@ class RunTeller(Watch):
                 from_ = "" if cell.quality is None else f" from the bottom {cell.quality:g} %"
                 self.say("split", f"{kept.sum():,} of {len(share):,} trajectories keep their actions{from_}; {means}")
 
-    def has_labelled(self, plan: Plan, filled: dict[Cell, Filled]) -> None:
+    def has_labelled(self, plan: Plan, filled: dict[SplitKey, LabelledData]) -> None:
         """Tell what the first seed's labels are like."""
         for cell, done in filled.items():
             if cell.seed == plan.seeds[0]:
                 for line in summary(done.report)[:3]:
                     self.say("labels", line)
 
-    def has_trained(self, plan: Plan, trained: dict[Job, Trained]) -> None:
+    def has_trained(self, plan: Plan, trained: dict[TrainingKey, Trained]) -> None:
         """Tell how long the training was."""
         self.say("agents", f"{len(trained)} trained, {plan.agent.updates:,} updates each; {plan.policy} weights")

@@ -78,7 +78,7 @@ class Run:
 
     def run(self) -> None:
         """Load, plan, run stage by stage, tell."""
-        from ssorl.cli.narrate import RunTeller
+        from ssorl.cli.narrate import RunNarrator
         from ssorl.cli.tables import show_run
         from ssorl.pipeline.plan import make_plan
         from ssorl.report.summary import diverged
@@ -104,7 +104,7 @@ class Run:
         self._warn_of_the_hours()
         command = shlex.join(["ssorl", *sys.argv[1:]])
         metrics = {"tensorboard": self.tensorboard, "wandb": self.wandb}
-        with RunTeller(eps, plan) as teller:
+        with RunNarrator(eps, plan) as teller:
             done = execute(eps, plan, self.out, teller, command, metrics)
         if self.json:
             for line in diverged(done.told):  # else it is among the caveats

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.data.validate import ANY, Raw, Wish, build, narrow, noted, shown
+from ssorl.data.validate import ANY, Raw, ReadOptions, build, narrow, noted, shown
 from ssorl.utils.errors import DataError
 
 
@@ -22,13 +22,13 @@ class Trajectory(NamedTuple):
     torn: int = 0  # steps whose next state is stored twice and not the same
 
 
-def join(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> Episodes:
+def join(trajectories: Iterable[Trajectory], meta: Meta, wish: ReadOptions = ANY) -> Episodes:
     """Episodes from trajectories one by one; those whose last observation is unknown lose their last step."""
     raw = gather(trajectories, meta, wish)
     return build(*raw[:5], noted(meta, raw.dropped, raw.torn), wish)
 
 
-def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: Wish = ANY) -> Raw:
+def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: ReadOptions = ANY) -> Raw:
     """Trajectories end to end, each found to have the shape of the others."""
     src, parts, dropped, torn = meta.source, [], 0, 0
     n_act, sized = len(meta.act_low), None  # sized: the first trajectory that is not empty

@@ -15,7 +15,7 @@ import numpy as np
 from ssorl.data.episodes import Episodes, Meta, action_range, offsets
 from ssorl.data.split import Split, members_of
 from ssorl.data.stats import collapsed
-from ssorl.data.validate import Raw, Wish, build, noted, reading, within
+from ssorl.data.validate import Raw, ReadOptions, build, noted, reading, within
 from ssorl.utils.errors import DataError
 
 SIZE = 1 << 18  # steps read together, unless a single trajectory has more: it is never cut
@@ -91,7 +91,7 @@ class Stream:
     It answers what `ssorl.data.split` asks of Episodes, so that a split can be drawn from it.
     """
 
-    files: tuple[tuple[Parted, Wish], ...]
+    files: tuple[tuple[Parted, ReadOptions], ...]
     size: int  # steps read together
     inside: Meta  # as the actions of the files are checked: their range holds those that a split hides too
     meta: Meta
@@ -172,7 +172,9 @@ class Stream:
         )
 
 
-def survey(file: Parted, wish: Wish, size: int | None = None, progress: Callable[[int], None] | None = None) -> Stream:
+def survey(
+    file: Parted, wish: ReadOptions, size: int | None = None, progress: Callable[[int], None] | None = None
+) -> Stream:
     """Once through a file: everything in it is checked, and what a stream holds of each trajectory is noted."""
     size = size or SIZE
     found, lost, short, dropped, torn, n_act = [], {}, 0, 0, 0, 0
@@ -236,7 +238,7 @@ def chain(labelled: Stream, unlabelled: Stream) -> Stream:
     )
 
 
-def _checked(file: Parted, wish: Wish, meta: Meta, size: int) -> Iterator[tuple[Episodes | None, Raw]]:
+def _checked(file: Parted, wish: ReadOptions, meta: Meta, size: int) -> Iterator[tuple[Episodes | None, Raw]]:
     """Once through a file; each part passes the same gate as a whole file does. None: all in it is too short."""
     parts, first = file.read(size), 0
     while True:

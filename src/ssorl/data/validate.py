@@ -20,7 +20,7 @@ MIN_LENGTH = 2  # one step has no neighbour for the inverse dynamics window to l
 
 
 @dataclass(frozen=True)
-class Wish:
+class ReadOptions:
     """What the caller wants of a file besides its format."""
 
     min_length: int = 0  # leave shorter trajectories out
@@ -28,7 +28,7 @@ class Wish:
     first: int = 0  # number of the first trajectory, where a file is read in parts: complaints name the whole file's
 
 
-ANY = Wish()
+ANY = ReadOptions()
 
 
 class Raw(NamedTuple):
@@ -97,7 +97,7 @@ def build(
     terminated: np.ndarray,
     lengths: np.ndarray,
     meta: Meta,
-    wish: Wish = ANY,
+    wish: ReadOptions = ANY,
     number: np.ndarray | None = None,
 ) -> Episodes:
     """Episodes from flat arrays after every check; `act=None` means that no action is known.

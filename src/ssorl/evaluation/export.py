@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl.agents.serialise import describe
-from ssorl.evaluation.policy import Player, advance, weights
+from ssorl.evaluation.policy import TrainedPolicy, advance, weights
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import atomic
 from ssorl.utils.trees import flat
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     begin: dict[str, np.ndarray]  # the memory before the first step
 
 
-def export(player: Player, path: Path | str, format: Format = "onnx", note: dict | None = None) -> Exported:
+def export(player: TrainedPolicy, path: Path | str, format: Format = "onnx", note: dict | None = None) -> Exported:
     """Write a player to `path`, tried against the original before the file gets its name; `note` goes beside it."""
     with jax.default_matmul_precision("highest"):
         step = _step(player)
@@ -82,7 +82,7 @@ def load_jax(path: Path | str) -> Callable[..., Any]:
     return deserialize(bytearray(Path(path).read_bytes())).call
 
 
-def _step(player: Player) -> Step:
+def _step(player: TrainedPolicy) -> Step:
     agent = player.agent
     if getattr(agent, "half", False) is not False:
         agent = replace(agent, half=False)  # type: ignore[type-var]  # float32 wherever it will run
@@ -107,7 +107,7 @@ def _step(player: Player) -> Step:
     return Step(one, inputs, ["act", *(name.replace("memory", "next", 1) for name in names)], memory)
 
 
-def _trial(player: Player, step: Step, call: Call) -> tuple[float, float]:
+def _trial(player: TrainedPolicy, step: Step, call: Call) -> tuple[float, float]:
     """The largest difference between the two in some steps of random observations, each with its own memory.
 
     And the largest that rounding the observations makes in the original.

@@ -13,7 +13,7 @@ import numpy as np
 from ssorl.agents.base import Agent, soft, squared
 from ssorl.data.episodes import Episodes, scale
 from ssorl.data.stats import standardiser
-from ssorl.evaluation.policy import Player, Weights, advance, weights
+from ssorl.evaluation.policy import TrainedPolicy, Weights, advance, weights
 from ssorl.evaluation.rollout import ROWS, bootstrap
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.networks import Adam, Params, adam, init_adam, init_mlp, mlp
@@ -40,7 +40,7 @@ class Learner(NamedTuple):
 
 
 def fqe(
-    player: Player,
+    player: TrainedPolicy,
     eps: Episodes,
     updates: int = 10_000,
     seed: int = 0,
@@ -110,7 +110,7 @@ def _scaled(act: np.ndarray, eps: Episodes) -> np.ndarray:
 # The policy along the data ---------------------------------------------------------------------------------
 
 
-def actions(player: Player, eps: Episodes) -> np.ndarray:
+def actions(player: TrainedPolicy, eps: Episodes) -> np.ndarray:
     """What the player does in each state of the data, [S+E, A] in the environment's range; memory and all."""
     own, begin = jax.device_put(weights(player)), player.begin()
     out = np.empty((len(eps.obs), player.n_act), np.float32)

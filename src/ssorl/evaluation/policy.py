@@ -16,7 +16,7 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.networks import Params
 
 
-class Player(NamedTuple):
+class TrainedPolicy(NamedTuple):
     """All that acting needs."""
 
     agent: Agent
@@ -52,7 +52,7 @@ class Weights(NamedTuple):
     high: np.ndarray  # [A], the highest
 
 
-def weights(player: Player) -> Weights:
+def weights(player: TrainedPolicy) -> Weights:
     """What of a player is arrays."""
     low, high = np.asarray(player.act_low, np.float32), np.asarray(player.act_high, np.float32)
     mean, std = np.asarray(player.scaler.mean, np.float32), np.asarray(player.scaler.std, np.float32)
@@ -75,7 +75,7 @@ class Policy:
     begins, `policy.reset()`.
     """
 
-    def __init__(self, player: Player, env: str | None = None, source: object = "a policy") -> None:
+    def __init__(self, player: TrainedPolicy, env: str | None = None, source: object = "a policy") -> None:
         self.player, self.env, self.source = player, env, source
         self._own = jax.device_put(weights(player))
         self.reset()
@@ -167,4 +167,4 @@ def load_policy(path: Path | str, variant: str | None = None, seed: int | None =
             )
         files = [there[seed]]
     file = load_policy_file(files[0])
-    return Policy(Player(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env, files[0])
+    return Policy(TrainedPolicy(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env, files[0])

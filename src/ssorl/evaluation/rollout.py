@@ -12,10 +12,10 @@ import numpy as np
 
 from ssorl import envs
 from ssorl.agents.base import Agent
-from ssorl.evaluation.policy import Player, Weights, advance, weights
+from ssorl.evaluation.policy import TrainedPolicy, Weights, advance, weights
 from ssorl.utils.errors import SsorlError
 
-__all__ = ["Interval", "Player", "Scores", "bootstrap", "evaluate"]
+__all__ = ["Interval", "Scores", "bootstrap", "evaluate"]
 
 ROWS = 8  # lanes a player has are a multiple of this: below, XLA multiplies by other kernels, whose last bits differ
 DRAWS = 10_000  # resamples of a bootstrap
@@ -57,7 +57,7 @@ def bootstrap(values: np.ndarray, seed: int = 0, draws: int = DRAWS) -> Interval
 
 
 def evaluate(
-    players: Sequence[Player],
+    players: Sequence[TrainedPolicy],
     env: str,
     episodes: int = 30,
     seed: int = 0,
@@ -124,7 +124,7 @@ class Group:
     are compiled. Where nobody is left to fill a row or a place, the first one fills it again; its action is not used.
     """
 
-    def __init__(self, players: Sequence[Player], who: list[int], episodes: int, seed: int) -> None:
+    def __init__(self, players: Sequence[TrainedPolicy], who: list[int], episodes: int, seed: int) -> None:
         self.agent, self.episodes, self.key = players[who[0]].agent, episodes, jax.random.key(seed)
         self.own: Weights = jax.device_put(jax.tree.map(lambda *x: np.stack(x), *(weights(players[p]) for p in who)))
         lanes = [np.arange(p * episodes, (p + 1) * episodes) for p in who]
@@ -192,7 +192,7 @@ def _act(
     return jax.vmap(jax.vmap(one, (None, 0, 0, 0, 0)))(own, carry, obs, rew, episode)
 
 
-def _alike(players: Sequence[Player]) -> list[list[int]]:
+def _alike(players: Sequence[TrainedPolicy]) -> list[list[int]]:
     """The players' numbers, those together that act in one call.
 
     On a CPU each player acts in a call of its own: to join them gains little there, and a matrix product may round
@@ -211,7 +211,7 @@ def _alike(players: Sequence[Player]) -> list[list[int]]:
 # Checks --------------------------------------------------------------------------------------------------
 
 
-def _check(players: Sequence[Player], sim: envs.Env) -> None:
+def _check(players: Sequence[TrainedPolicy], sim: envs.Env) -> None:
     for number, player in enumerate(players):
         for what, own, theirs in (("observations", player.n_obs, sim.n_obs), ("actions", player.n_act, sim.n_act)):
             if own != theirs:
@@ -231,7 +231,7 @@ def _starts(sim: envs.Env, players: int, episodes: int, seed: int) -> tuple[np.n
 
 
 def _check_finite(
-    players: Sequence[Player], episodes: int, obs: np.ndarray, act: np.ndarray, running: np.ndarray, time: int
+    players: Sequence[TrainedPolicy], episodes: int, obs: np.ndarray, act: np.ndarray, running: np.ndarray, time: int
 ) -> None:
     bad = running[~np.isfinite(act[running]).all(1)]
     if not len(bad):

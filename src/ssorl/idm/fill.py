@@ -23,7 +23,7 @@ MODEL_PRESETS = ("quick", "paper")
 
 
 @dataclass(frozen=True)
-class Filled:
+class LabelledData:
     """The same trajectories with an action at every step, and where the new ones come from."""
 
     eps: Episodes
@@ -74,7 +74,7 @@ def fill(
     learn_from: Episodes | None = None,
     truth: np.ndarray | None = None,
     progress: Callable[[str, int, str], None] | None = None,
-) -> Filled:
+) -> LabelledData:
     """Fill every missing action, by a model fitted to the steps that have one or by one that was fitted before.
 
     Fitting uses `eps`, or `learn_from` where the labelled trajectories are not among those to be filled; with `rounds`
@@ -89,7 +89,7 @@ def fill(
     else:
         ready, told = _fitted(learn_from or eps, model, seed, rounds, truth, progress)
     labels = label(ready, eps, progress=progress and (lambda n: progress("labelling", n, "")))
-    return Filled(filled(eps, labels, ready), labels, ready, report(eps, labels, ready, truth) | told)
+    return LabelledData(filled(eps, labels, ready), labels, ready, report(eps, labels, ready, truth) | told)
 
 
 def _fitted(eps: Episodes, config: IdmConfig, seed: int, rounds: int, truth, progress) -> tuple[Labeller, dict]:

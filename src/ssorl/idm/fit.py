@@ -98,7 +98,7 @@ def last_part(eps: Episodes, steps: np.ndarray, share: float) -> np.ndarray:
     return place >= max(order[len(order) - max(1, round(share * len(order)))], order[0] + 1)
 
 
-class Run(NamedTuple):
+class FitRun(NamedTuple):
     """One network's share of a program: where its data lies and the key it draws from."""
 
     diff_std: jax.Array  # [I]
@@ -213,14 +213,14 @@ def scale_of(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     return np.maximum(std, np.maximum(np.abs(mean) / STEADY, 1e-6)).astype(np.float32)
 
 
-def _runs(p: Prepared, shown: Shown, config: IdmConfig) -> list[Run]:
+def _runs(p: Prepared, shown: Shown, config: IdmConfig) -> list[FitRun]:
     """One run a member; all read the same pools."""
     shift = lambda one: one._replace(where=Windows(*(x + np.int32(shown.base) for x in one.where)))  # noqa: E731
     keys = jax.random.split(jax.random.key(p.seed), config.members)
-    return [Run(shown.diff_std, shift(p.train), shift(p.val), key) for key in keys]  # type: ignore[arg-type]
+    return [FitRun(shown.diff_std, shift(p.train), shift(p.val), key) for key in keys]  # type: ignore[arg-type]
 
 
-def _stack(groups: list[list[Run]]) -> Run:
+def _stack(groups: list[list[FitRun]]) -> FitRun:
     """All runs on a leading axis, their pools padded to one length. Padding is never drawn and never counted."""
     runs = [run for group in groups for run in group]
 
@@ -233,7 +233,7 @@ def _stack(groups: list[list[Run]]) -> Run:
 
         return jax.tree.map(lambda *xs: jnp.asarray(np.stack([grow(np.asarray(x)) for x in xs])), *pools)
 
-    return Run(
+    return FitRun(
         jnp.asarray(np.stack([run.diff_std for run in runs])),
         padded([run.train for run in runs]),
         padded([run.val for run in runs]),
@@ -242,7 +242,7 @@ def _stack(groups: list[list[Run]]) -> Run:
 
 
 def _train(
-    config: IdmConfig, table: jax.Array, runs: Run, progress: Progress | None, together: bool | None
+    config: IdmConfig, table: jax.Array, runs: FitRun, progress: Progress | None, together: bool | None
 ) -> tuple[State, np.ndarray]:
     """All runs through all updates: at once on an accelerator, one after another on a CPU."""
     n_obs, (n, _, n_act) = table.shape[1], runs.train.act.shape
@@ -273,14 +273,14 @@ def _begin(config: IdmConfig, n_obs: int, n_act: int, keys: jax.Array) -> State:
 
 
 @partial(jax.jit, static_argnames=("config", "n"), donate_argnames=("state",))
-def _chunk(config: IdmConfig, n: int, table: jax.Array, runs: Run, state: State, at: int):
+def _chunk(config: IdmConfig, n: int, table: jax.Array, runs: FitRun, state: State, at: int):
     """`n` updates from update `at` on, then a look at the validation error."""
 
     def cast(params: Params) -> Params:
         # Adam writes it beside the weights: in each update they would be read again only to be cast.
         return {name: halved(layers) if config.half else [] for name, layers in params.items()}
 
-    def one(state: State, run: Run):
+    def one(state: State, run: FitRun):
         def update(carry, i):
             params, opt, done = carry
             k_batch, k_drop = jax.random.split(jax.random.fold_in(run.key, i))

@@ -24,7 +24,7 @@ Progress = Callable[[str, int, str], None]
 
 
 @dataclass(frozen=True)
-class Filling:
+class StreamLabelling:
     """Trajectories that get an action at every step as they pass by."""
 
     stream: Stream
@@ -67,7 +67,7 @@ def n_missing(stream: Stream, first: int = 0) -> int:
 
 def filling(
     stream: Stream, model: IdmConfig | Labeller, seed: int = 0, first: int = 0, progress: Progress | None = None
-) -> Filling:
+) -> StreamLabelling:
     """Make ready to fill every missing action from trajectory `first` on: what `fill` is to data in memory.
 
     The same model is fitted as there, and gives the same labels, as long as the labelled trajectories have no more
@@ -77,7 +77,7 @@ def filling(
     if not n_missing(stream, first):
         raise nothing_missing(stream.meta.source)
     ready = model if isinstance(model, Labeller) else _fitted(stream, model, seed, progress)
-    return Filling(stream, first, ready, Tally(ready, n_missing(stream, first)))
+    return StreamLabelling(stream, first, ready, Tally(ready, n_missing(stream, first)))
 
 
 def _fitted(stream: Stream, config: IdmConfig, seed: int, progress: Progress | None) -> Labeller:

@@ -20,16 +20,16 @@ import numpy as np
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split, apply, truth
 from ssorl.data.stats import Standardiser
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
-from ssorl.idm.fill import Filled, fill
+from ssorl.idm.fill import LabelledData, fill
 from ssorl.idm.fit import Idm, fit_many
 from ssorl.idm.label import Labeller, labeller
 from ssorl.idm.quality import report_rounds
 from ssorl.idm.selftrain import Round, self_train_many
-from ssorl.pipeline.hooks import Keep, Log, Watch
-from ssorl.pipeline.plan import Cell, Job, Plan, draw
-from ssorl.training.engine import Look, Run, Trained, train_many
+from ssorl.pipeline.hooks import Listener, Log, StageStore
+from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey, draw
+from ssorl.training.engine import Snapshot, Trained, TrainingRun, train_many
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.networks import Params
 
@@ -39,7 +39,7 @@ PEEK = 5  # episodes a policy plays when its training is looked at, from start s
 FQE_UPDATES = 10_000  # of the value that is fitted to a policy where it cannot be played
 
 
-class Task(NamedTuple):
+class SplitData(NamedTuple):
     """Trajectories some of whose actions are missing."""
 
     data: Episodes  # NaN over every missing action: all that learning may see
@@ -47,7 +47,7 @@ class Task(NamedTuple):
     split: Split | None
 
 
-class Judged(NamedTuple):
+class EvalResult(NamedTuple):
     """What the policies are worth."""
 
     returns: np.ndarray  # [P, E], what each earned in each episode, or an estimate for each start state
@@ -58,16 +58,18 @@ class Judged(NamedTuple):
 class Outcome(NamedTuple):
     """All that a plan came to."""
 
-    tasks: dict[Cell, Task]
-    filled: dict[Cell, Filled]  # empty for an agent that needs no proxies
-    players: dict[Job, Player]
-    returns: dict[Job, np.ndarray]  # [E]
-    curves: dict[Job, dict[str, np.ndarray]]  # metric -> [C], a value a look; `score`: mean return, where it is played
+    tasks: dict[SplitKey, SplitData]
+    filled: dict[SplitKey, LabelledData]  # empty for an agent that needs no proxies
+    players: dict[TrainingKey, TrainedPolicy]
+    returns: dict[TrainingKey, np.ndarray]  # [E]
+    curves: dict[
+        TrainingKey, dict[str, np.ndarray]
+    ]  # metric -> [C], a value a look; `score`: mean return, where it is played
 
 
-def run(eps: Episodes, plan: Plan, keep: Keep | None = None, watch: Watch | None = None) -> Outcome:
+def run(eps: Episodes, plan: Plan, keep: StageStore | None = None, watch: Listener | None = None) -> Outcome:
     """Algorithm 1 for every quality and seed, between its bounds. What `keep` holds already is not done again."""
-    keep, watch = keep or Keep(), watch or Watch()
+    keep, watch = keep or StageStore(), watch or Listener()
 
     with keep.stage("split"):
         tasks = {cell: task(eps, keep.split(cell) or draw(plan, eps, cell)) for cell in plan.cells}
@@ -96,16 +98,18 @@ def run(eps: Episodes, plan: Plan, keep: Keep | None = None, watch: Watch | None
 # The stages ------------------------------------------------------------------------------------------------
 
 
-def task(eps: Episodes, split: Split | None) -> Task:
+def task(eps: Episodes, split: Split | None) -> SplitData:
     """Hide what the split hides; without one the data is taken as it is."""
     if split is None:
-        return Task(eps, None, None)
+        return SplitData(eps, None, None)
     data = apply(split, eps)
     act = np.where(data.labelled[:, None], data.act, truth(split, eps))
-    return Task(data, replace(data, act=act, meta=eps.meta), split)
+    return SplitData(data, replace(data, act=act, meta=eps.meta), split)
 
 
-def label(plan: Plan, tasks: dict[Cell, Task], keep: Keep, watch: Watch, rounds: int = 0) -> dict[Cell, Filled]:
+def label(
+    plan: Plan, tasks: dict[SplitKey, SplitData], keep: StageStore, watch: Listener, rounds: int = 0
+) -> dict[SplitKey, LabelledData]:
     """Fit an inverse dynamics model to each task's known actions, or self-train one, and fill in the missing ones."""
     found = {cell: keep.filled(cell, one.data) for cell, one in tasks.items()}
     todo = [cell for cell, done in found.items() if done is None]
@@ -117,7 +121,7 @@ def label(plan: Plan, tasks: dict[Cell, Task], keep: Keep, watch: Watch, rounds:
         with one_at_a_time:
             watch.progress(what, n, note)
 
-    def finish(cell: Cell, fitted: Idm | Labeller | list[Round]) -> Filled:
+    def finish(cell: SplitKey, fitted: Idm | Labeller | list[Round]) -> LabelledData:
         data, whole = tasks[cell].data, tasks[cell].whole
         known = None if whole is None else whole.act
         idm = fitted[-1].idm if isinstance(fitted, list) else fitted
@@ -148,7 +152,7 @@ def _at_once(f: Callable[..., Any], *args: Sequence[Any]) -> list[Any]:
 
 
 def fit(
-    plan: Plan, some: list[tuple[Episodes, int]], watch: Watch, rounds: int = 0
+    plan: Plan, some: list[tuple[Episodes, int]], watch: Listener, rounds: int = 0
 ) -> list[Idm] | list[Labeller] | list[list[Round]]:
     """A model for each of some data with a seed, self-trained in `rounds`, or the one model that was fitted before."""
     if isinstance(plan.idm, Labeller) or plan.idm is None:
@@ -162,23 +166,25 @@ def fit(
     return fit_many(some, plan.idm, tell)
 
 
-def agents(plan: Plan, cell: Cell, task: Task, filled: Filled | None) -> dict[Job, Run]:
+def agents(plan: Plan, cell: SplitKey, task: SplitData, filled: LabelledData | None) -> dict[TrainingKey, TrainingRun]:
     """The trainings of one split."""
     runs = learners(task, filled, cell.seed, plan.certain)
     return {plan.job(variant, cell): runs[variant] for variant in plan.variants}
 
 
-def learners(task: Task, filled: Filled | None, seed: int, certain: float | None = None) -> dict[str, Run]:
+def learners(
+    task: SplitData, filled: LabelledData | None, seed: int, certain: float | None = None
+) -> dict[str, TrainingRun]:
     """Who learns from what: the agents differ in their action table, their steps and their seed alone."""
     known = np.flatnonzero(task.data.labelled)
-    runs = {"baseline": Run(task.data, seed, known)}
-    runs["ss"] = Run(surest(filled, certain) if filled else task.data, seed)
+    runs = {"baseline": TrainingRun(task.data, seed, known)}
+    runs["ss"] = TrainingRun(surest(filled, certain) if filled else task.data, seed)
     if task.whole is not None:
-        runs["oracle"] = Run(task.whole, seed)
+        runs["oracle"] = TrainingRun(task.whole, seed)
     return runs
 
 
-def surest(filled: Filled, share: float | None) -> Episodes:
+def surest(filled: LabelledData, share: float | None) -> Episodes:
     """The labelled data without the actions the model is least sure of: all but this share of the proxies."""
     if share is None:
         return filled.eps
@@ -193,8 +199,12 @@ def surest(filled: Filled, share: float | None) -> Episodes:
 
 
 def train(
-    plan: Plan, runs: dict[Job, Run], keep: Keep, watch: Watch, glance: Callable[..., Any] | None = None
-) -> dict[Job, Trained]:
+    plan: Plan,
+    runs: dict[TrainingKey, TrainingRun],
+    keep: StageStore,
+    watch: Listener,
+    glance: Callable[..., Any] | None = None,
+) -> dict[TrainingKey, Trained]:
     """All agents in one call; `glance` looks at them in place of `peek`."""
     some = list(runs.values())
     trained = train_many(
@@ -208,7 +218,7 @@ def train(
     return dict(zip(runs, trained, strict=True))
 
 
-def peek(plan: Plan, runs: list[Run], log: Log, look: Look) -> np.ndarray | None:
+def peek(plan: Plan, runs: list[TrainingRun], log: Log, look: Snapshot) -> np.ndarray | None:
     """Let policies in training play a little, for the learning curve. Nothing is chosen by it."""
     if not plan.env:
         return log(look)
@@ -218,20 +228,26 @@ def peek(plan: Plan, runs: list[Run], log: Log, look: Look) -> np.ndarray | None
     return scores
 
 
-def policies_at(plan: Plan, look: Look) -> Params:
+def policies_at(plan: Plan, look: Snapshot) -> Params:
     """What acting needs of the agents at a look, on the host, with a leading axis of runs."""
     return jax.device_get(look.average if plan.policy == "average" else jax.vmap(plan.agent.policy)(look.state))
 
 
-def players_at(plan: Plan, runs: Sequence[Run], scalers: Sequence[Standardiser], params: Params) -> list[Player]:
+def players_at(
+    plan: Plan, runs: Sequence[TrainingRun], scalers: Sequence[Standardiser], params: Params
+) -> list[TrainedPolicy]:
     """Agents in training, ready to act."""
     return [
-        Player(plan.agent, jax.tree.map(lambda x, i=place: x[i], params), scaler, run.eps.meta.low, run.eps.meta.high)
+        TrainedPolicy(
+            plan.agent, jax.tree.map(lambda x, i=place: x[i], params), scaler, run.eps.meta.low, run.eps.meta.high
+        )
         for place, (run, scaler) in enumerate(zip(runs, scalers, strict=True))
     ]
 
 
-def glimpse(plan: Plan, players: Sequence[Player], progress: Callable[[int, str], None] | None = None) -> np.ndarray:
+def glimpse(
+    plan: Plan, players: Sequence[TrainedPolicy], progress: Callable[[int, str], None] | None = None
+) -> np.ndarray:
     """What each earns in a few episodes, [P]; NaN of one that has diverged, which takes no other's score."""
     try:
         return evaluate(players, plan.env or "", PEEK, STARTS + 1, progress).returns.mean(1)
@@ -241,34 +257,34 @@ def glimpse(plan: Plan, players: Sequence[Player], progress: Callable[[int, str]
     return np.concatenate([glimpse(plan, [one], progress) for one in players])
 
 
-def player(plan: Plan, eps: Episodes, trained: Trained) -> Player:
+def player(plan: Plan, eps: Episodes, trained: Trained) -> TrainedPolicy:
     """The trained agent, ready to act."""
     params = trained.average if plan.policy == "average" else trained.policy
-    return Player(plan.agent, params, trained.scaler, eps.meta.low, eps.meta.high)
+    return TrainedPolicy(plan.agent, params, trained.scaler, eps.meta.low, eps.meta.high)
 
 
-def play(plan: Plan, players: dict[Job, Player], tasks: object, watch: Watch) -> Judged:
+def play(plan: Plan, players: dict[TrainingKey, TrainedPolicy], tasks: object, watch: Listener) -> EvalResult:
     """Every policy in every episode at once; if one has diverged, one after another, and NaN for what it earns."""
     progress = partial(watch.progress, "evaluating")
 
-    def judge(some: list[Player]) -> Judged:
+    def judge(some: list[TrainedPolicy]) -> EvalResult:
         scores = evaluate(some, plan.env or "", plan.episodes, STARTS, progress)
-        return Judged(scores.returns, scores.lengths, scores.starts)
+        return EvalResult(scores.returns, scores.lengths, scores.starts)
 
     try:
         return judge(list(players.values()))
     except SsorlError:
         each = _judged(players, lambda _, one: judge([one]))
     starts = next(one.starts for one in each if one)
-    lost = Judged(np.full((1, plan.episodes), np.nan), np.zeros((1, plan.episodes), np.int64), starts)
+    lost = EvalResult(np.full((1, plan.episodes), np.nan), np.zeros((1, plan.episodes), np.int64), starts)
     returns, lengths, _ = zip(*(one or lost for one in each), strict=True)
-    return Judged(np.concatenate(returns), np.concatenate(lengths), starts)
+    return EvalResult(np.concatenate(returns), np.concatenate(lengths), starts)
 
 
-def _judged(players: dict[Job, Player], judge: Callable[[Job, Player], Any]) -> list[Any]:
+def _judged(players: dict[TrainingKey, TrainedPolicy], judge: Callable[[TrainingKey, TrainedPolicy], Any]) -> list[Any]:
     """What is found of each policy, None of one that has diverged; if none is left, that is an error."""
     found: list[Any] = []
-    why: dict[Job, SsorlError] = {}
+    why: dict[TrainingKey, SsorlError] = {}
     for job, one in players.items():
         try:
             found.append(judge(job, one))
@@ -285,7 +301,9 @@ def _judged(players: dict[Job, Player], judge: Callable[[Job, Player], Any]) -> 
     return found
 
 
-def estimate(plan: Plan, players: dict[Job, Player], tasks: dict[Cell, Task], watch: Watch) -> Judged:
+def estimate(
+    plan: Plan, players: dict[TrainingKey, TrainedPolicy], tasks: dict[SplitKey, SplitData], watch: Listener
+) -> EvalResult:
     """Where there is nothing to play in: fitted-Q evaluation on every true action that is known.
 
     Never on proxies: a policy's value must not depend on which model labelled for it, or for another beside it.
@@ -300,4 +318,4 @@ def estimate(plan: Plan, players: dict[Job, Player], tasks: dict[Cell, Task], wa
     found = _judged(players, lambda job, one: fqe(one, data[job], FQE_UPDATES, job.seed, progress=progress).values)
     values = [np.full(len(data[job]), np.nan) if v is None else v for job, v in zip(players, found, strict=True)]
     nothing = np.zeros((len(values), 0))  # no steps were made, and the start states are the data's own
-    return Judged(np.stack(values), nothing, nothing)
+    return EvalResult(np.stack(values), nothing, nothing)

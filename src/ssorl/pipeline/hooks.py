@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ssorl.data.episodes import Episodes
     from ssorl.data.split import Split
-    from ssorl.evaluation.policy import Player
-    from ssorl.idm.fill import Filled
-    from ssorl.pipeline.algorithm1 import Judged, Task
-    from ssorl.pipeline.plan import Cell, Job, Plan
+    from ssorl.evaluation.policy import TrainedPolicy
+    from ssorl.idm.fill import LabelledData
+    from ssorl.pipeline.algorithm1 import EvalResult, SplitData
+    from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey
     from ssorl.training.engine import Trained
 
 Log = Callable[..., None]  # called with each look at a training, and `score=` where policies were played
 
 
-class Keep:
+class StageStore:
     """Where the stages' results go. This one forgets."""
 
     @contextmanager
@@ -30,48 +30,48 @@ class Keep:
         """Around a stage."""
         yield
 
-    def split(self, cell: Cell) -> Split | None:
+    def split(self, cell: SplitKey) -> Split | None:
         """A split from before."""
 
-    def splits(self, tasks: dict[Cell, Task]) -> None:
+    def splits(self, tasks: dict[SplitKey, SplitData]) -> None:
         """All splits, as drawn."""
 
-    def filled(self, cell: Cell, data: Episodes) -> Filled | None:
+    def filled(self, cell: SplitKey, data: Episodes) -> LabelledData | None:
         """Labels from before."""
 
-    def labels(self, cell: Cell, done: Filled) -> None:
+    def labels(self, cell: SplitKey, done: LabelledData) -> None:
         """Labels, just made."""
 
     def checkpoints(self) -> Path | None:
         """Where the trainings are kept."""
 
-    def log(self, jobs: list[Job]) -> Log:
+    def log(self, jobs: list[TrainingKey]) -> Log:
         """Where the metrics of the trainings go."""
         return lambda look, **more: None
 
-    def players(self, players: dict[Job, Player]) -> None:
+    def players(self, players: dict[TrainingKey, TrainedPolicy]) -> None:
         """The trained policies."""
 
-    def judged(self) -> Judged | None:
+    def judged(self) -> EvalResult | None:
         """An evaluation from before."""
 
-    def judgement(self, judged: Judged) -> None:
+    def judgement(self, judged: EvalResult) -> None:
         """The evaluation."""
 
 
-class Watch:
+class Listener:
     """Who is told how it goes. This one tells nobody."""
 
     def has_opened(self, folder: Path, begun: bool, finished: bool) -> None:
         """Where the run is kept, and how much of it was there already."""
 
-    def has_split(self, plan: Plan, tasks: dict[Cell, Task]) -> None:
+    def has_split(self, plan: Plan, tasks: dict[SplitKey, SplitData]) -> None:
         """Which actions are hidden is settled."""
 
-    def has_labelled(self, plan: Plan, filled: dict[Cell, Filled]) -> None:
+    def has_labelled(self, plan: Plan, filled: dict[SplitKey, LabelledData]) -> None:
         """Every proxy is there."""
 
-    def has_trained(self, plan: Plan, trained: dict[Job, Trained]) -> None:
+    def has_trained(self, plan: Plan, trained: dict[TrainingKey, Trained]) -> None:
         """Every agent is trained."""
 
     def progress(self, what: str, n: int, note: str = "") -> None:

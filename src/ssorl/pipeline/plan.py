@@ -33,14 +33,14 @@ MOST_SEEDS = 10_000
 LOOKS = {"quick": 5, "paper": 10}  # times that a training is looked at, by preset
 
 
-class Cell(NamedTuple):
+class SplitKey(NamedTuple):
     """One split of the data: the labelled come from the bottom `quality` % (None: not asked), drawn by `seed`."""
 
     quality: float | None
     seed: int
 
 
-class Job(NamedTuple):
+class TrainingKey(NamedTuple):
     """One agent to train. The oracle is the same whatever the quality of the labelled data: None."""
 
     variant: str
@@ -78,16 +78,16 @@ class Plan:
     notes: tuple[str, ...] = ()  # what the user should know before it begins
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[SplitKey]:
         """Every split."""
-        return [Cell(quality, seed) for quality in self.qualities for seed in self.seeds]
+        return [SplitKey(quality, seed) for quality in self.qualities for seed in self.seeds]
 
-    def job(self, variant: str, cell: Cell) -> Job:
+    def job(self, variant: str, cell: SplitKey) -> TrainingKey:
         """Whose training serves as this variant in this cell."""
-        return Job(variant, None if variant == "oracle" else cell.quality, cell.seed)
+        return TrainingKey(variant, None if variant == "oracle" else cell.quality, cell.seed)
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[TrainingKey]:
         """Every training."""
         return list(dict.fromkeys(self.job(variant, cell) for variant in self.variants for cell in self.cells))
 
@@ -194,7 +194,7 @@ def recipe_of(setup: str | None) -> dict[str, Any]:
     return {name: p.default for name, p in named if name not in ("eps", "quality", "seed")}
 
 
-def draw(plan: Plan, eps: Episodes, cell: Cell) -> Split | None:
+def draw(plan: Plan, eps: Episodes, cell: SplitKey) -> Split | None:
     """The split of a cell; None where the data lacks actions already."""
     if plan.setup is None:
         return None

@@ -10,22 +10,22 @@ from ssorl.agents import make
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.envs import TrustedName, require_trusted
-from ssorl.evaluation.policy import Player, Policy
+from ssorl.evaluation.policy import Policy, TrainedPolicy
 from ssorl.evaluation.rollout import Scores
 from ssorl.evaluation.rollout import evaluate as play
 from ssorl.idm import IDMS
-from ssorl.idm.fill import Filled, fill, resolve
+from ssorl.idm.fill import LabelledData, fill, resolve
 from ssorl.idm.fit import fit
 from ssorl.idm.label import Labeller, labeller
-from ssorl.pipeline.algorithm1 import Task, surest, task
+from ssorl.pipeline.algorithm1 import SplitData, surest, task
 from ssorl.pipeline.plan import suited
-from ssorl.training.engine import Run
+from ssorl.training.engine import TrainingRun
 from ssorl.training.engine import train as train_one
 from ssorl.utils.errors import SsorlError, nearest
 from ssorl.utils.validation import check_seed
 
 
-def split(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int = 0) -> Task:
+def split(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int = 0) -> SplitData:
     """Hide all actions but those of `fraction` of the trajectories, drawn from the bottom `quality` % by return.
 
     The result's `data` is what learning may see; `whole` has the truth.
@@ -35,7 +35,7 @@ def split(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int =
 
 
 def fit_idm(
-    data: Episodes | Task,
+    data: Episodes | SplitData,
     idm: str = "robust",
     preset: str | None = "quick",
     seed: int = 0,
@@ -46,16 +46,17 @@ def fit_idm(
     check_seed(seed)
     # A saved model is used as it is, so the preset is not for it.
     model = resolve(idm, preset if idm in IDMS else None, updates, members)
-    eps = data.data if isinstance(data, Task) else data
+    eps = data.data if isinstance(data, SplitData) else data
     return model if isinstance(model, Labeller) else labeller(fit(eps, model, seed), eps)
 
 
-def label(data: Episodes | Task, model: Labeller, certain: float | None = None) -> Filled:
+def label(data: Episodes | SplitData, model: Labeller, certain: float | None = None) -> LabelledData:
     """The same trajectories with proxies for the missing actions, `certain` being the share of them to use.
 
-    The result's `eps` is what to train on, its `report` says how good the proxies are; of a `Task`, against the truth.
+    The result's `eps` is what to train on. Its `report` says how good the proxies are; for a `SplitData`, against the
+    truth.
     """
-    eps, whole = (data.data, data.whole) if isinstance(data, Task) else (data, None)
+    eps, whole = (data.data, data.whole) if isinstance(data, SplitData) else (data, None)
     done = fill(eps, model, truth=None if whole is None else whole.act)
     return replace(done, eps=surest(done, certain))
 
@@ -73,9 +74,9 @@ def train(
     if policy not in ("average", "last"):
         raise SsorlError(f"policy is {policy!r}; {nearest(policy, ('average', 'last'))}")
     kind = suited(make(agent, preset, **settings), eps.meta.env, eps)
-    done = train_one(kind, Run(eps, seed), every=kind.updates)
+    done = train_one(kind, TrainingRun(eps, seed), every=kind.updates)
     params = done.average if policy == "average" else done.policy
-    return Policy(Player(kind, params, done.scaler, eps.meta.low, eps.meta.high), eps.meta.env, eps.meta.source)
+    return Policy(TrainedPolicy(kind, params, done.scaler, eps.meta.low, eps.meta.high), eps.meta.env, eps.meta.source)
 
 
 def evaluate(policies: Policy | Sequence[Policy], env: str | None = None, episodes: int = 30, seed: int = 0) -> Scores:

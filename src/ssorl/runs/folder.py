@@ -18,14 +18,14 @@ import numpy as np
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split
 from ssorl.envs.trust import flag
-from ssorl.evaluation.policy import Player
+from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.policy_file import save_policy
 from ssorl.idm import serialise
-from ssorl.idm.fill import Filled
+from ssorl.idm.fill import LabelledData
 from ssorl.idm.label import Labeller, Labels, filled
-from ssorl.pipeline.algorithm1 import Judged, Task
-from ssorl.pipeline.hooks import Keep
-from ssorl.pipeline.plan import Cell, Job, Plan, recipe_of
+from ssorl.pipeline.algorithm1 import EvalResult, SplitData
+from ssorl.pipeline.hooks import StageStore
+from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey, recipe_of
 from ssorl.report.page import page
 from ssorl.runs.result import cell_result, parent_result
 from ssorl.training.checkpoint import differences
@@ -38,7 +38,7 @@ from ssorl.utils.validation import plain
 Read = TypeVar("Read")
 
 
-class Folder(Keep):
+class Folder(StageStore):
     """One run's files. With several qualities each has a folder of its own in it; trainings are kept above them."""
 
     def __init__(self, path: Path, plan: Plan, record: dict) -> None:
@@ -121,20 +121,20 @@ class Folder(Keep):
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - began, 2)
             write_json(self.path / "timings.json", self.seconds)
 
-    def _split(self, cell: Cell) -> Path:
+    def _split(self, cell: SplitKey) -> Path:
         return self.home(cell.quality) / "splits" / f"{cell.seed}.json"
 
-    def split(self, cell: Cell) -> Split | None:
+    def split(self, cell: SplitKey) -> Split | None:
         """The split in the folder."""
         return _or_none(Split.load, self._split(cell))
 
-    def splits(self, tasks: dict[Cell, Task]) -> None:
+    def splits(self, tasks: dict[SplitKey, SplitData]) -> None:
         """Write those that are not there."""
         for cell, task in tasks.items():
             if task.split is not None and not self._split(cell).is_file():
                 task.split.save(self._split(cell))
 
-    def filled(self, cell: Cell, data: Episodes) -> Filled | None:
+    def filled(self, cell: SplitKey, data: Episodes) -> LabelledData | None:
         """The model and its proxies."""
         home, seed = self.home(cell.quality), str(cell.seed)
         proxies = home / "proxies" / f"{seed}.npz"
@@ -147,9 +147,9 @@ class Folder(Keep):
         act, std, unseen = data.act.copy(), np.zeros_like(data.act), np.zeros(data.n_steps, bool)
         act[few["step"]], std[few["step"]], unseen[few["step"]] = few["act"], few["act_std"], few["unseen"]
         labels = Labels(act, std, ~data.labelled, unseen)
-        return Filled(filled(data, labels, ready), labels, ready, told)
+        return LabelledData(filled(data, labels, ready), labels, ready, told)
 
-    def labels(self, cell: Cell, done: Filled) -> None:
+    def labels(self, cell: SplitKey, done: LabelledData) -> None:
         """Write them: the model first, the proxies last."""
         home, seed, steps = self.home(cell.quality), str(cell.seed), np.flatnonzero(done.labels.proxy)
         if not isinstance(self.plan.idm, Labeller):
@@ -163,28 +163,28 @@ class Folder(Keep):
         """Where the engine keeps its trainings."""
         return self.path / "checkpoints" / "0"  # as it was called when other trajectories had a folder of their own
 
-    def log(self, jobs: list[Job]) -> Log:
+    def log(self, jobs: list[TrainingKey]) -> Log:
         """Lines in metrics.jsonl, and what else was asked for."""
         self.logs.append(Log(self.path, [job.name for job in jobs], **self.metrics))
         return self.logs[-1]
 
-    def players(self, players: dict[Job, Player]) -> None:
+    def players(self, players: dict[TrainingKey, TrainedPolicy]) -> None:
         """A policy file for each variant and seed; a training that serves several qualities is in each."""
         for variant, cell, path in self._policies():
             if not path.is_file():
                 note = {"variant": variant, "seed": cell.seed, "quality": cell.quality, "policy": self.plan.policy}
                 save_policy(path, *players[self.plan.job(variant, cell)], env=self.plan.env, note=note)
 
-    def _policies(self) -> list[tuple[str, Cell, Path]]:
+    def _policies(self) -> list[tuple[str, SplitKey, Path]]:
         every = [(variant, cell) for cell in self.plan.cells for variant in self.plan.variants]
         return [(v, c, self.home(c.quality) / "policies" / f"{v}-{c.seed}.npz") for v, c in every]
 
-    def judged(self) -> Judged | None:
+    def judged(self) -> EvalResult | None:
         """The evaluation."""
         found = _or_none(read_npz, self.path / "evaluation.npz")
-        return None if found is None else Judged(*(found[name] for name in Judged._fields))
+        return None if found is None else EvalResult(*(found[name] for name in EvalResult._fields))
 
-    def judgement(self, judged: Judged) -> None:
+    def judgement(self, judged: EvalResult) -> None:
         """Write it, if it is new."""
         if not (self.path / "evaluation.npz").is_file():
             write_npz(self.path / "evaluation.npz", judged._asdict())

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ssorl.data.episodes import Episodes
-from ssorl.idm.fill import Filled
-from ssorl.pipeline.algorithm1 import Outcome, Task
-from ssorl.pipeline.plan import Cell, Plan
+from ssorl.idm.fill import LabelledData
+from ssorl.pipeline.algorithm1 import Outcome, SplitData
+from ssorl.pipeline.plan import Plan, SplitKey
 from ssorl.report.schema import SCHEMA
 
 DRAWS = 10_000  # resamples of a bootstrap
@@ -126,7 +126,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _split(plan: Plan, task: Task, cell: Cell, scale: Scale) -> dict:
+def _split(plan: Plan, task: SplitData, cell: SplitKey, scale: Scale) -> dict:
     """The first seed's."""
     share, data = task.data.labelled_share, task.data
     recipe = {} if task.split is None else task.split.recipe
@@ -151,7 +151,7 @@ def _some(values: np.ndarray) -> list[float]:
     return [float(v) for v in values]
 
 
-def _idm(plan: Plan, filled: list[Filled], scale: Scale) -> dict | None:
+def _idm(plan: Plan, filled: list[LabelledData], scale: Scale) -> dict | None:
     """Errors are means over the seeds; by return the first seed's."""
     if not filled:
         return None
@@ -176,7 +176,7 @@ def _idm(plan: Plan, filled: list[Filled], scale: Scale) -> dict | None:
     }
 
 
-def _curves(plan: Plan, outcome: Outcome, cells: list[Cell], scale: Scale) -> dict:
+def _curves(plan: Plan, outcome: Outcome, cells: list[SplitKey], scale: Scale) -> dict:
     out = {}
     for variant in plan.variants:
         found = [outcome.curves[plan.job(variant, cell)] for cell in cells]

@@ -14,7 +14,7 @@ import numpy as np
 from ssorl.data.episodes import Episodes
 from ssorl.data.formats import load
 from ssorl.pipeline.algorithm1 import run as algorithm
-from ssorl.pipeline.hooks import Watch
+from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan, as_config, make_plan
 from ssorl.runs.folder import Folder
 from ssorl.utils.errors import SsorlError
@@ -37,7 +37,7 @@ class Result(NamedTuple):
 def run(
     dataset: str | Path | Episodes,
     out: Path | str | None = None,
-    watch: Watch | None = None,
+    watch: Listener | None = None,
     command: str | None = None,
     **choices: Any,
 ) -> Result:
@@ -54,7 +54,7 @@ def execute(
     eps: Episodes,
     plan: Plan,
     out: Path | str | None,
-    watch: Watch | None,
+    watch: Listener | None,
     command: str,
     metrics: dict[str, Any] | None = None,
 ) -> Result:

@@ -25,18 +25,18 @@ from ssorl.data.split import Split
 from ssorl.envs import require_trusted
 from ssorl.envs.registry import horizon
 from ssorl.evaluation.rollout import evaluate
-from ssorl.idm.fill import Filled
+from ssorl.idm.fill import LabelledData
 from ssorl.pipeline import algorithm1
-from ssorl.pipeline.algorithm1 import Task
-from ssorl.pipeline.hooks import Watch
+from ssorl.pipeline.algorithm1 import SplitData
+from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan, suited
 from ssorl.runs.result import Scale, plain, scale_of
 from ssorl.runs.run import describe
 from ssorl.study.grid import Cell
-from ssorl.study.idm_cache import Kept, proxies
-from ssorl.study.learning_curves import Looks
-from ssorl.study.store import begin_work, claim, clear_work, data_of, finished, folder, work, write
-from ssorl.training.engine import Run, Trained
+from ssorl.study.idm_cache import IdmCache, proxies
+from ssorl.study.learning_curves import LearningCurves
+from ssorl.study.store import begin_work, clear_work, data_of, finished, folder, lock_cells, work, write
+from ssorl.training.engine import Trained, TrainingRun
 from ssorl.utils import provenance as about
 from ssorl.utils.errors import ChangedError, DataError, SsorlError
 
@@ -53,9 +53,9 @@ def run_batch(cells: Sequence[Cell], store: Path | str, tell: Tell | None = None
 
     A batch that was stopped goes on from its checkpoints. Each result is in its folder, whole, as soon as it is known.
     """
-    store, watch = Path(store), _Watching(tell)
+    store, watch = Path(store), _ProgressListener(tell)
     require_trusted(cells[0].env or "", folder(store, cells[0]) / "cell.json", BY_ID_ALONE)
-    with claim(store, cells) as mine:
+    with lock_cells(store, cells) as mine:
         if not mine:
             return
         together = list(cells)
@@ -68,7 +68,7 @@ def run_batch(cells: Sequence[Cell], store: Path | str, tell: Tell | None = None
         KINDS[mine[0].kind](store, together, mine, watch)
 
 
-class _Watching(Watch):
+class _ProgressListener(Listener):
     def __init__(self, tell: Tell | None) -> None:
         self.tell = tell
 
@@ -141,12 +141,12 @@ def check_data(store: Path, name: str) -> None:
 # What earns what -------------------------------------------------------------------------------------------
 
 
-def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) -> None:
+def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Listener) -> None:
     """Split, label, train, play: Algorithm 1 and its bounds, all cells at once."""
     data, clock = dataset(mine[0].dataset), Clock()
     plan = plan_of(mine[0], data.eps)
-    keep = Kept(store, begin_work(store, together))
-    looks = Looks(work(store, together) / "looks")
+    keep = IdmCache(store, begin_work(store, together))
+    looks = LearningCurves(work(store, together) / "looks")
     with clock("labels"):
         tasks = _tasks(together, data.eps)
         with_model = {cell: task for cell, task in tasks.items() if cell.idm is not None and _missing(task)}
@@ -155,7 +155,7 @@ def _returns(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) 
         told = {cell: _labels(cell, tasks[cell], labels.get(cell), scale_of(plan, data.eps)) for cell in mine}
     # A study that asks how good these labels are need not make them again.
     by = {one.labels: one for one in mine if one.labels and told[one]["idm"]}
-    with claim(store, list(by)) as asked:
+    with lock_cells(store, list(by)) as asked:
         for cell in asked:  # returns are told as such a study tells them, wherever these policies play
             found = _labels(cell, tasks[by[cell]], labels[by[cell]], _scale(data.eps))
             write_cell(store, cell, found, data, clock, len(mine))
@@ -187,9 +187,9 @@ def plan_of(cell: Cell, eps: Episodes) -> Plan:
     return Plan(names, agent, None, None, {}, (), (), (), None, env, cell.episodes, policy, cell.looks)
 
 
-def _tasks(cells: Sequence[Cell], eps: Episodes) -> dict[Cell, Task]:
+def _tasks(cells: Sequence[Cell], eps: Episodes) -> dict[Cell, SplitData]:
     """Each cell's trajectories; cells of one split share them."""
-    drawn: dict[tuple, Task] = {}
+    drawn: dict[tuple, SplitData] = {}
     out = {}
     for cell in cells:
         key = (cell.setup, cell.recipe, cell.setup and cell.seed)
@@ -213,24 +213,24 @@ def lengths_left(cell: Cell, eps: Episodes) -> np.ndarray:
     return eps.lengths if split is None else eps.lengths[np.append(split.labelled, split.unlabelled)]
 
 
-def _run(cell: Cell, task: Task, filled: Filled | None) -> Run:
+def _run(cell: Cell, task: SplitData, filled: LabelledData | None) -> TrainingRun:
     if cell.variant == "oracle" and task.whole is None:
         if _missing(task):
             raise DataError(
                 f"{cell.dataset}: nobody knows its missing actions, so it has no oracle; leave that variant out"
             )
-        return Run(task.data, cell.seed)
+        return TrainingRun(task.data, cell.seed)
     if cell.variant != "ss":  # labels are of no concern to it
         filled = None
     return algorithm1.learners(task, filled, cell.seed, cell.certain)[cell.variant or ""]
 
 
-def _missing(task: Task) -> bool:
+def _missing(task: SplitData) -> bool:
     return not task.data.labelled.all()
 
 
 def play_all(
-    plan: Plan, runs: dict[Cell, Run], trained: dict[Any, Trained], watch: Watch
+    plan: Plan, runs: dict[Cell, TrainingRun], trained: dict[Any, Trained], watch: Listener
 ) -> tuple[dict[Cell, dict], list[SsorlError]]:
     """What the cells earn, and why some cannot be played: their training has diverged, for one."""
     try:
@@ -245,7 +245,7 @@ def play_all(
     return returns, errors
 
 
-def play(plan: Plan, runs: dict[Cell, Run], trained: dict[Any, Trained], watch: Watch) -> dict[Cell, dict]:
+def play(plan: Plan, runs: dict[Cell, TrainingRun], trained: dict[Any, Trained], watch: Listener) -> dict[Cell, dict]:
     """What the last and the averaged weights of each cell earn, all in one simulator."""
     players = {
         (cell, policy): algorithm1.player(replace(plan, policy=policy), run.eps, trained[cell])
@@ -276,12 +276,12 @@ def earned(plan: Plan, scale: Scale, returns: dict[str, np.ndarray], curve: dict
 # Models and data alone -------------------------------------------------------------------------------------
 
 
-def _models(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) -> None:
+def _models(store: Path, together: list[Cell], mine: list[Cell], watch: Listener) -> None:
     """How far the proxies are from the truth."""
     data, clock = dataset(mine[0].dataset), Clock()
     with clock("labels"):
         tasks = _tasks(mine, data.eps)
-        labels = proxies(_no_agent(), tasks, Kept(store), watch)
+        labels = proxies(_no_agent(), tasks, IdmCache(store), watch)
     for cell in mine:
         told = _labels(cell, tasks[cell], labels[cell], _scale(data.eps))
         write_cell(store, cell, told, data, clock, len(mine))
@@ -293,7 +293,7 @@ def _no_agent() -> Plan:
     return Plan({}, agent, None, None, {}, (), (), (), None, None, 0, "last", 1)
 
 
-def _returns_of_data(store: Path, together: list[Cell], mine: list[Cell], watch: Watch) -> None:
+def _returns_of_data(store: Path, together: list[Cell], mine: list[Cell], watch: Listener) -> None:
     """What the trajectories earn, those with actions and those without."""
     data, clock = dataset(mine[0].dataset), Clock()
     scale = _scale(data.eps)
@@ -311,7 +311,7 @@ def _scale(eps: Episodes) -> Scale:
     return scale_of(replace(_no_agent(), env=eps.meta.env), eps)
 
 
-def _labels(cell: Cell, task: Task, filled: Filled | None, scale: Scale) -> dict[str, Any]:
+def _labels(cell: Cell, task: SplitData, filled: LabelledData | None, scale: Scale) -> dict[str, Any]:
     """What is known of the labelled trajectories and of the proxies of the others."""
     told = filled and filled.report
     labelled = task.data.returns[task.data.labelled_share > 0]

@@ -8,12 +8,12 @@ from typing import Any
 
 from ssorl.data.episodes import Episodes
 from ssorl.idm import serialise
-from ssorl.idm.fill import Filled
+from ssorl.idm.fill import LabelledData
 from ssorl.idm.label import filled, label
 from ssorl.idm.model import IdmConfig
-from ssorl.pipeline.algorithm1 import Task
+from ssorl.pipeline.algorithm1 import SplitData
 from ssorl.pipeline.algorithm1 import label as label_all
-from ssorl.pipeline.hooks import Keep, Watch
+from ssorl.pipeline.hooks import Listener, StageStore
 from ssorl.pipeline.plan import Plan
 from ssorl.study.grid import Cell
 from ssorl.study.store import holding
@@ -21,7 +21,7 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_json, write_json
 
 
-class Kept(Keep):
+class IdmCache(StageStore):
     """The models of a store, and where a batch keeps its checkpoints."""
 
     def __init__(self, store: Path, work: Path | None = None) -> None:
@@ -31,7 +31,7 @@ class Kept(Keep):
         """Where a cell's model is."""
         return self.store / "idms" / cell.idm_hash
 
-    def filled(self, cell: Any, data: Episodes) -> Filled | None:
+    def filled(self, cell: Any, data: Episodes) -> LabelledData | None:
         """Label again with the model that was fitted, if it was to this data; its report is as it was."""
         if not self._of_this(cell):
             return None
@@ -41,9 +41,9 @@ class Kept(Keep):
         except (OSError, SsorlError):
             return None
         labels = label(ready, data)
-        return Filled(filled(data, labels, ready), labels, ready, report)
+        return LabelledData(filled(data, labels, ready), labels, ready, report)
 
-    def labels(self, cell: Any, done: Filled) -> None:
+    def labels(self, cell: Any, done: LabelledData) -> None:
         """Keep a model."""
         from ssorl.study.executor import described
 
@@ -69,7 +69,7 @@ class Kept(Keep):
         return self.work and self.work / "0"
 
 
-def proxies(plan: Plan, tasks: dict[Cell, Task], keep: Kept, watch: Watch) -> dict[Cell, Filled]:
+def proxies(plan: Plan, tasks: dict[Cell, SplitData], keep: IdmCache, watch: Listener) -> dict[Cell, LabelledData]:
     """Every cell's task filled in, by a model that is there or by one fitted now; missing ones alike are one program.
 
     Another process that needs one of them waits, and then finds it there.
@@ -78,11 +78,11 @@ def proxies(plan: Plan, tasks: dict[Cell, Task], keep: Kept, watch: Watch) -> di
     alike: dict[tuple, list[Cell]] = {}
     for cell in first.values():
         alike.setdefault((cell.idm, cell.rounds), []).append(cell)
-    found: dict[str | None, Filled] = {}
+    found: dict[str | None, LabelledData] = {}
     with holding(keep.home(cell) for cell in first.values()):
         for (settings, rounds), cells in alike.items():
             asked = replace(plan, idm=IdmConfig(**dict(settings)))
             some = {cell: tasks[cell] for cell in cells}
-            done: dict[Any, Filled] = label_all(asked, some, keep, watch, rounds)  # type: ignore[arg-type]
+            done: dict[Any, LabelledData] = label_all(asked, some, keep, watch, rounds)  # type: ignore[arg-type]
             found |= {cell.idm_hash: one for cell, one in done.items()}
     return {cell: found[cell.idm_hash] for cell in tasks}

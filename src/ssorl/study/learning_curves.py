@@ -15,9 +15,9 @@ import jax
 import numpy as np
 
 from ssorl.pipeline import algorithm1
-from ssorl.pipeline.hooks import Watch
+from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan
-from ssorl.training.engine import Look, Run, Trained
+from ssorl.training.engine import Snapshot, Trained, TrainingRun
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_npz, write_npz
 from ssorl.utils.trees import flat, unflat
@@ -26,13 +26,13 @@ LARGEST = 1 << 30  # bytes set aside of a group; policies that come to more trai
 LANES = 2048  # episodes in one simulator
 
 
-class Looks:
+class LearningCurves:
     """The looks at a batch, each in a file, so that a batch that was stopped still has those from before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, plan: Plan, runs: list[Run], log: Any, look: Look) -> np.ndarray | None:
+    def __call__(self, plan: Plan, runs: list[TrainingRun], log: Any, look: Snapshot) -> np.ndarray | None:
         """Set the policies aside, or let them play now if they are large."""
         params = algorithm1.policies_at(plan, look)
         if plan.looks * sum(x.nbytes for x in jax.tree.leaves(params)) <= LARGEST:
@@ -40,7 +40,7 @@ class Looks:
             return write_npz(self.folder / name, flat(params, "policy"))
         return algorithm1.peek(plan, runs, log, look)
 
-    def play(self, plan: Plan, runs: list[Run], trained: list[Trained], watch: Watch) -> np.ndarray:
+    def play(self, plan: Plan, runs: list[TrainingRun], trained: list[Trained], watch: Listener) -> np.ndarray:
         """What each run's policy earned at each look, [N, C]; NaN where one could not be played."""
         nothing, at = np.full(len(plan.looks_at), np.nan), {n: place for place, n in enumerate(plan.looks_at)}
         scores = np.stack([done.curve.get("score", nothing) for done in trained])

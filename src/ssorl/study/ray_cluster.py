@@ -24,7 +24,7 @@ from typing import Any
 from ssorl import __version__
 from ssorl.study import scheduler
 from ssorl.study.grid import Cell, digest
-from ssorl.study.remote_store import Share
+from ssorl.study.remote_store import RemoteStore
 from ssorl.study.scheduler import MOST_ON_CPU, Outcome, shape
 from ssorl.study.store import finished, wait_for_others
 from ssorl.utils.cache import root
@@ -57,7 +57,7 @@ def run(
 ) -> Outcome:
     """Do all cells that are not done, as `schedule.run` does, by the machines of a cluster."""
     cluster, store = cluster or Cluster(), Path(store).absolute()
-    share = None if cluster.share is None else Share(cluster.share)
+    share = None if cluster.share is None else RemoteStore(cluster.share)
     with connected(cluster.address) as ray, _marked(store) as mark:
         if share:
             share.pull(cells, store)
@@ -74,7 +74,7 @@ class LostError(Exception):
 class _Tasks:
     """The tasks of one run over a study."""
 
-    def __init__(self, ray: Any, cluster: Cluster, share: Share | None, mark: str) -> None:
+    def __init__(self, ray: Any, cluster: Cluster, share: RemoteStore | None, mark: str) -> None:
         self.ray, self.share = ray, share
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         total = {kind: sum(machine.get(kind, 0) for machine in machines) for kind in ("GPU", "CPU")}
@@ -166,7 +166,7 @@ def do_batch(text: str) -> str:
         _settle(order)
         if order["share"]:
             store = root() / "cluster" / digest(order["share"])
-            _do_apart(cells, store, Share(order["share"]))
+            _do_apart(cells, store, RemoteStore(order["share"]))
         else:
             from ssorl.study.executor import run_batch
 
@@ -186,7 +186,7 @@ def do_batch(text: str) -> str:
     return json.dumps(told)
 
 
-def _do_apart(cells: list[Cell], store: Path, share: Share) -> None:
+def _do_apart(cells: list[Cell], store: Path, share: RemoteStore) -> None:
     """In a store of this machine's own; what is finished is sent away, even if the rest fails."""
     from ssorl.study.executor import run_batch
 

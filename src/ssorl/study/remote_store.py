@@ -15,7 +15,7 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import atomic, parse_json
 
 
-class Share:
+class RemoteStore:
     """A place that every machine reaches by its address."""
 
     def __init__(self, url: str) -> None:

@@ -12,7 +12,7 @@ from ssorl.study.grid import Point, Study
 from ssorl.study.store import read
 
 
-class Found(NamedTuple):
+class StudyResults(NamedTuple):
     """One place of a study's grid with its result, if there is one."""
 
     at: dict[str, Any]  # its coordinates
@@ -37,7 +37,7 @@ class Found(NamedTuple):
         return {k: v for k, v in told.items() if len(v) == len(told.get("at", ())) and v}
 
 
-def strata(tasks: Iterable[Sequence[Found]], of: Callable[[Found], float | None]) -> list[list[float]]:
+def strata(tasks: Iterable[Sequence[StudyResults]], of: Callable[[StudyResults], float | None]) -> list[list[float]]:
     """A number of each result, task by task, for the bootstrap; tasks of the same results share one list."""
     shared: dict[tuple[str, ...], list[float]] = {}
     told = []
@@ -54,7 +54,7 @@ def gather(
     seeds: int | None = None,
     only: Mapping[str, Iterable[Any]] | None = None,
     policy: str | None = None,
-) -> list[Found]:
+) -> list[StudyResults]:
     """Every point of the study at a scale, or of the part asked for, with its result where it has finished.
 
     Where the store has further seeds of a point than the scale asks for, they are there too, unless `seeds` says how
@@ -62,16 +62,16 @@ def gather(
     every result keeps what both earn.
     """
     shelf: dict[str, tuple[dict | None, str]] = {}
-    found: dict[tuple, Found] = {}
+    found: dict[tuple, StudyResults] = {}
 
-    def look(points: Iterable[Point]) -> list[Found]:
+    def look(points: Iterable[Point]) -> list[StudyResults]:
         fresh = {}
         for point in points:
             name = point.cell.hash
             if name not in shelf:
                 told, why = read(Path(store) / "cells" / name)
                 shelf[name] = told if policy is None or told is None else _of(told, policy), why
-            fresh[tuple(point.at.items())] = Found(point.at, name, *shelf[name])
+            fresh[tuple(point.at.items())] = StudyResults(point.at, name, *shelf[name])
         return [found.setdefault(key, one) for key, one in fresh.items() if key not in found]
 
     look(study.points(scale, seeds, only))
@@ -92,13 +92,13 @@ def _of(told: dict, policy: str) -> dict:
     return {**told, "score": _table(told, "scores").get(policy)}
 
 
-def select(found: Iterable[Found], at: Mapping[str, Any]) -> list[Found]:
+def select(found: Iterable[StudyResults], at: Mapping[str, Any]) -> list[StudyResults]:
     """Those with these coordinates; a value may be a tuple of several."""
     wanted = [(name, value if isinstance(value, tuple) else (value,)) for name, value in at.items()]
     return [one for one in found if all(one.at.get(name) in some for name, some in wanted)]
 
 
-def values(found: Iterable[Found], name: str) -> list[Any]:
+def values(found: Iterable[StudyResults], name: str) -> list[Any]:
     """The values that a coordinate takes, in the order of the grid."""
     return list(dict.fromkeys(one.at[name] for one in found if name in one.at))
 

@@ -121,7 +121,7 @@ def state(store: Path, cells: Iterable[Cell]) -> State:
 
 
 @contextmanager
-def claim(store: Path, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+def lock_cells(store: Path, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
     """Those of the cells that are not finished and that no other process has, for this process alone."""
     with ExitStack() as held:
         mine = []
@@ -205,7 +205,7 @@ def begun(store: Path) -> list[list[Cell]]:
 def wait_for_others(store: Path, cells: Sequence[Cell], every: float = 2.0) -> None:
     """Wait until another process has finished one of the cells that it holds, or has let go of it."""
     while True:
-        with claim(store, cells) as mine:
+        with lock_cells(store, cells) as mine:
             if mine or any(finished(store, cell) for cell in cells):
                 return
         time.sleep(every)

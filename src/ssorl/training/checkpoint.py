@@ -41,11 +41,11 @@ VERSIONS = {
 # Unfinished trainings --------------------------------------------------------------------------------------
 
 
-class Saved(NamedTuple):
+class TrainingCheckpoint(NamedTuple):
     """A group of runs after a look, on the host, each array with a leading axis of runs."""
 
     at: int  # updates done
-    learnt: Any  # a `train.Learnt`
+    learnt: Any  # a `train.LearnerState`
     curve: dict[str, np.ndarray]  # metric -> [C, N] float32, one row a look
     scores: np.ndarray  # [C, N] float64, NaN where the callback gave none
     best: Params | None  # the averaged policy at each run's highest score
@@ -90,7 +90,7 @@ def groups_in(folder: Path, n_runs: int) -> list[range]:
     return groups
 
 
-def save(folder: Path, which: range, identity: dict, saved: Saved, last: bool) -> None:
+def save(folder: Path, which: range, identity: dict, saved: TrainingCheckpoint, last: bool) -> None:
     """Write a group's checkpoint and keep the one before it until the `last`."""
     about = {"kind": TRAINING, "training": identity, "at": saved.at, "metrics": list(saved.curve)}
     about |= {"best": saved.best is not None, "versions": VERSIONS}
@@ -102,7 +102,7 @@ def save(folder: Path, which: range, identity: dict, saved: Saved, last: bool) -
         previous.unlink(missing_ok=True)
 
 
-def load(folder: Path, which: range, identity: dict, like: Any) -> Saved | None:
+def load(folder: Path, which: range, identity: dict, like: Any) -> TrainingCheckpoint | None:
     """A group's checkpoint, the one before it if it is damaged; None if there is none. `like` has the shapes due."""
     path = file_of(folder, which)
     there = [p for p in (path, path.with_suffix(".previous.npz")) if p.exists()]
@@ -116,7 +116,7 @@ def load(folder: Path, which: range, identity: dict, like: Any) -> Saved | None:
     return None
 
 
-def _load(path: Path, identity: dict, like: Any, n_runs: int) -> Saved:
+def _load(path: Path, identity: dict, like: Any, n_runs: int) -> TrainingCheckpoint:
     with sealed(path, "a checkpoint") as file:
         about = file.about
         if about.get("kind") != TRAINING:
@@ -139,7 +139,9 @@ def _load(path: Path, identity: dict, like: Any, n_runs: int) -> Saved:
         best = like.average if about["best"] is True else None
         found = file.read({**flat(like, "learnt"), **flat(curve, "curve"), "scores": scores, **flat(best, "best")})
         curve = {name: found[f"curve/{name}"] for name in names}
-        return Saved(at, unflat(found, like, "learnt"), curve, found["scores"], unflat(found, best, "best"))
+        return TrainingCheckpoint(
+            at, unflat(found, like, "learnt"), curve, found["scores"], unflat(found, best, "best")
+        )
 
 
 def differences(was: Any, now: Any, what: str = "") -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from ssorl.agents.base import Agent, Metrics, Pool, State, Table
 from ssorl.data.episodes import Episodes
 from ssorl.data.stats import Standardiser
-from ssorl.training.checkpoint import Saved, groups_in, identify, identify_data, identify_run, load, save
+from ssorl.training.checkpoint import TrainingCheckpoint, groups_in, identify, identify_data, identify_run, load, save
 from ssorl.training.memory import fitting, sizes, table_bytes
 from ssorl.training.scan import begin, chunk, mesh_for, shapes, share, spread
 from ssorl.training.tables import Dataset, bases, distinct, make_pool, make_table, shape_for
@@ -31,7 +31,7 @@ CPU_CHUNK = 100  # and on a CPU, which takes ten times as long for them and next
 AVERAGE = 0.999  # share of the averaged policy that stays at each turn of the agent's period
 
 
-class Run(NamedTuple):
+class TrainingRun(NamedTuple):
     """One training: whose actions, which steps, which seed.
 
     Runs that have the same trajectories (`Episodes.with_actions` keeps them) share them on the device.
@@ -42,7 +42,7 @@ class Run(NamedTuple):
     steps: np.ndarray | None = None  # to learn from: their numbers, or a mask of all; None: all the view can use
 
 
-class Look(NamedTuple):
+class Snapshot(NamedTuple):
     """What a callback sees."""
 
     at: int  # updates done
@@ -64,16 +64,16 @@ class Trained(NamedTuple):
     best: Params | None = None  # the averaged policy at the look with the highest score
 
 
-def train(agent: Agent, run: Run, **options: Any) -> Trained:
+def train(agent: Agent, run: TrainingRun, **options: Any) -> Trained:
     """One run, with the options of `train_many`."""
     return train_many(agent, [run], **options)[0]
 
 
 def train_many(
     agent: Agent,
-    runs: Sequence[Run],
+    runs: Sequence[TrainingRun],
     every: int = 5000,
-    callback: Callable[[Look], Any] | None = None,
+    callback: Callable[[Snapshot], Any] | None = None,
     progress: Callable[[int, str], None] | None = None,
     together: bool | None = None,
     folder: Path | str | None = None,
@@ -122,13 +122,13 @@ class _Call(NamedTuple):
 
     agent: Agent
     every: int
-    callback: Callable[[Look], Any] | None
+    callback: Callable[[Snapshot], Any] | None
     progress: Callable[[int, str], None] | None
     average: float
     folder: Path | None
 
 
-def _all(call: _Call, runs: Sequence[Run], pools: list[np.ndarray], together: bool) -> list[Trained]:
+def _all(call: _Call, runs: Sequence[TrainingRun], pools: list[np.ndarray], together: bool) -> list[Trained]:
     """Group after group: as many runs in one as the memory holds, or one."""
     agent, (n_obs, n_act) = call.agent, (runs[0].eps.n_obs, runs[0].eps.n_act)
     data, of = distinct([run.eps for run in runs])
@@ -184,7 +184,7 @@ def _groups(folder: Path | None, n_runs: int, size: int) -> list[range]:
     return groups
 
 
-def _trained(agent: Agent, scaler: Standardiser, saved: Saved, place: int) -> Trained:
+def _trained(agent: Agent, scaler: Standardiser, saved: TrainingCheckpoint, place: int) -> Trained:
     """One run out of a group that is through."""
     state, average = jax.tree.map(lambda x: x[place], saved.learnt)
     curve = {name: values[:, place] for name, values in saved.curve.items()}
@@ -202,7 +202,7 @@ def check_counts(agent: Agent, every: int) -> None:
             raise SsorlError(f"{what} is {n} and must be a positive multiple of {agent.period}, the agent's period")
 
 
-def _check_sizes(runs: Sequence[Run]) -> None:
+def _check_sizes(runs: Sequence[TrainingRun]) -> None:
     first = runs[0].eps
     for number, (eps, _, _) in enumerate(runs):
         if (eps.n_obs, eps.n_act) != (first.n_obs, first.n_act):
@@ -212,7 +212,7 @@ def _check_sizes(runs: Sequence[Run]) -> None:
             )
 
 
-def _steps(run: Run, number: int, needs_actions: bool = True) -> np.ndarray:
+def _steps(run: TrainingRun, number: int, needs_actions: bool = True) -> np.ndarray:
     """The steps a run learns from, checked: each exists and, where the view needs it, has an action."""
     eps, where = run.eps, f"run {number} ({run.eps.meta.source})"
     every = np.flatnonzero(eps.labelled) if needs_actions else np.arange(eps.n_steps)
@@ -256,9 +256,9 @@ def _train(
     seeds: list[int],
     scalers: tuple[Standardiser, ...],
     which: range,
-    saved: Saved | None,
-    keep: Callable[[Saved, bool], None] | None,
-) -> Saved:
+    saved: TrainingCheckpoint | None,
+    keep: Callable[[TrainingCheckpoint, bool], None] | None,
+) -> TrainingCheckpoint:
     """One group of runs through all updates, from the start or from what was saved."""
     agent, n_runs = call.agent, len(which)
     # Alone, a run has no leading axis at all: an axis of one is not free in every operation.
@@ -272,7 +272,7 @@ def _train(
     key = keys[0] if alone else spread(jnp.stack([keys[i] for i in many]), mesh)
     if saved is None:
         learnt = spread(begin(agent, table.obs.shape[1], pool.act.shape[-1], key), mesh)
-        saved = Saved(0, None, {}, np.zeros((0, n_runs)), None)
+        saved = TrainingCheckpoint(0, None, {}, np.zeros((0, n_runs)), None)
     else:
         learnt = spread(jax.tree.map(lambda x: x[0] if alone else x[many], saved.learnt), mesh)
 
@@ -302,10 +302,10 @@ def _train(
             found = None
             if call.callback:
                 lent = own(learnt)
-                found = call.callback(Look(at + n, which, lent.state, lent.average, means, scalers))
+                found = call.callback(Snapshot(at + n, which, lent.state, lent.average, means, scalers))
             scores, last = _scores(found, n_runs), at + n == agent.updates
             kept = own(jax.device_get(learnt)) if keep or last or found is not None else None
-            saved = Saved(
+            saved = TrainingCheckpoint(
                 at + n,
                 kept,
                 {name: np.vstack([*saved.curve.get(name, ()), row]) for name, row in means.items()},
@@ -337,7 +337,7 @@ def _scores(found: Any, n_runs: int) -> np.ndarray:
     return scores
 
 
-def _better(saved: Saved, scores: np.ndarray, average: Params) -> Params | None:
+def _better(saved: TrainingCheckpoint, scores: np.ndarray, average: Params) -> Params | None:
     """Each run's best policy after another look; a run without a score so far has any."""
     before = np.where(np.isnan(saved.scores), -np.inf, saved.scores).max(0, initial=-np.inf)
     better = scores > before

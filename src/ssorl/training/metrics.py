@@ -22,7 +22,7 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import write_text
 
 if TYPE_CHECKING:
-    from ssorl.training.engine import Look
+    from ssorl.training.engine import Snapshot
 
 Values = dict[str, float]
 
@@ -66,7 +66,7 @@ class Log:
         self.since: dict[str, tuple[float, int, float]] = {}  # run -> the clock, the update and the seconds then
         self.began = time.monotonic()
 
-    def __call__(self, look: Look, **more: Sequence[float] | np.ndarray) -> None:
+    def __call__(self, look: Snapshot, **more: Sequence[float] | np.ndarray) -> None:
         """Write one look."""
         now, lines = time.monotonic(), []
         fresh = [self.names[i] for i in look.runs if self.names[i] not in self.sinks]

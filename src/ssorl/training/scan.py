@@ -18,7 +18,7 @@ RUNS = PartitionSpec("runs")  # a leading axis of runs, cut over the devices
 ALL = PartitionSpec()  # the same on every device
 
 
-class Learnt(NamedTuple):
+class LearnerState(NamedTuple):
     """What training changes, of one run or on a leading axis of several."""
 
     state: State
@@ -26,17 +26,17 @@ class Learnt(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("agent", "n_obs", "n_act"))
-def begin(agent: Agent, n_obs: int, n_act: int, key: jax.Array) -> Learnt:
+def begin(agent: Agent, n_obs: int, n_act: int, key: jax.Array) -> LearnerState:
     """First weights for a key, or for each of several."""
 
-    def one(key: jax.Array) -> Learnt:
+    def one(key: jax.Array) -> LearnerState:
         state = agent.init(jax.random.fold_in(key, INIT), n_obs, n_act)
-        return Learnt(state, agent.policy(state))
+        return LearnerState(state, agent.policy(state))
 
     return (jax.vmap(one) if key.ndim else one)(key)
 
 
-def shapes(agent: Agent, n_obs: int, n_act: int, n_runs: int) -> Learnt:
+def shapes(agent: Agent, n_obs: int, n_act: int, n_runs: int) -> LearnerState:
     """The shapes and types of what so many runs learn; nothing is computed."""
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_runs))
     return jax.eval_shape(partial(begin, agent, n_obs, n_act), keys)
@@ -50,10 +50,10 @@ def chunk(
     table: Table,
     pool: Pool,
     key: jax.Array,
-    learnt: Learnt,
+    learnt: LearnerState,
     at: jax.Array | int,
     average: jax.Array | float,
-) -> tuple[Learnt, Metrics]:
+) -> tuple[LearnerState, Metrics]:
     """`n` updates from update `at` on, for one run or for each of several; what is learnt, the mean of each metric."""
     one = partial(updates, agent, n)
     if not key.ndim:
@@ -73,11 +73,11 @@ def updates(
     average: jax.Array | float,
     pool: Pool,
     key: jax.Array,
-    learnt: Learnt,
-) -> tuple[Learnt, Metrics]:
+    learnt: LearnerState,
+) -> tuple[LearnerState, Metrics]:
     """`chunk` for one run."""
 
-    def turn(learnt: Learnt, i: jax.Array) -> tuple[Learnt, Metrics]:
+    def turn(learnt: LearnerState, i: jax.Array) -> tuple[LearnerState, Metrics]:
         # The batches of a period are drawn at once: each call of the generator costs time, most of all to compile.
         number = i + jnp.arange(agent.period)
         keys = jax.vmap(lambda j: jax.random.split(jax.random.fold_in(key, j)))(number)
@@ -91,7 +91,7 @@ def updates(
         # Early averages look back over a tenth of the turns so far.
         turns = i // agent.period
         mean = _mix(learnt.average, agent.policy(state), jnp.minimum(average, (1 + turns) / (10 + turns)))
-        return Learnt(state, mean), {name: jnp.stack(values).mean() for name, values in seen.items()}
+        return LearnerState(state, mean), {name: jnp.stack(values).mean() for name, values in seen.items()}
 
     learnt, metrics = jax.lax.scan(turn, learnt, at + jnp.arange(0, n, agent.period))
     return learnt, jax.tree.map(lambda x: x.mean(0), metrics)

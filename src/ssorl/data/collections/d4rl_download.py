@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 from ssorl.data.episodes import Episodes
-from ssorl.data.validate import ANY, Wish, shown
+from ssorl.data.validate import ANY, ReadOptions, shown
 from ssorl.utils.errors import DataError, SsorlError
 
 BASE = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
@@ -36,7 +36,7 @@ def folder() -> Path:
     return Path(os.environ.get("D4RL_DATASET_DIR", Path.home() / ".d4rl" / "datasets"))
 
 
-def load_id(name: str, wish: Wish = ANY) -> Episodes:
+def load_id(name: str, wish: ReadOptions = ANY) -> Episodes:
     """Read a D4RL dataset by name, downloading it if need be."""
     from ssorl.data.formats import d4rl
 

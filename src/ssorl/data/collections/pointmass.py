@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta, offsets, ranges
-from ssorl.data.validate import ANY, Wish, build
+from ssorl.data.validate import ANY, ReadOptions, build
 from ssorl.envs.pointmass import PointMass
 from ssorl.utils.errors import DataError
 
@@ -21,7 +21,7 @@ def names() -> list[str]:
     return ["pointmass"]
 
 
-def load_id(name: str, wish: Wish = ANY) -> Episodes:
+def load_id(name: str, wish: ReadOptions = ANY) -> Episodes:
     """Make the set of that name."""
     if name != "pointmass":
         raise DataError(f"builtin/{name}: there is no such built-in set; the one there is: builtin/pointmass")
@@ -29,7 +29,7 @@ def load_id(name: str, wish: Wish = ANY) -> Episodes:
     return rollout(rng.uniform(0, 1, N_EPISODES), rng, wish)
 
 
-def rollout(skill: np.ndarray, rng: np.random.Generator, wish: Wish = ANY) -> Episodes:
+def rollout(skill: np.ndarray, rng: np.random.Generator, wish: ReadOptions = ANY) -> Episodes:
     """One episode a controller; skill 0 drifts at random, skill 1 is a well-damped spring to the goal."""
     n = len(skill)
     env = PointMass(n)

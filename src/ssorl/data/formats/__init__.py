@@ -18,7 +18,7 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes, concat
 from ssorl.data.stream import Parted
-from ssorl.data.validate import ANY, Wish
+from ssorl.data.validate import ANY, ReadOptions
 from ssorl.utils.errors import DataError
 from ssorl.utils.files import atomic
 
@@ -43,7 +43,7 @@ RESERVED |= {"rewards", "terminals", "dones", "timeouts", "action", "episode_ind
 
 def load(name: str | Path, format: str | None = None, min_length: int = 0, actions: bool = True) -> Episodes:
     """Trajectories from `builtin/…`, `d4rl/…`, `minari/…` or a path, whose format is looked up in the file."""
-    wish = Wish(min_length, actions)
+    wish = ReadOptions(min_length, actions)
     path, prefix = Path(name), str(name).partition("/")[0]
     if format is not None:
         return _format(format).load(_existing(path), wish)
@@ -52,7 +52,7 @@ def load(name: str | Path, format: str | None = None, min_length: int = 0, actio
     return _sniffed(_existing(path)).load(path, wish)
 
 
-def parted(name: str | Path, format: str | None = None, wish: Wish = ANY) -> Parted:
+def parted(name: str | Path, format: str | None = None, wish: ReadOptions = ANY) -> Parted:
     """What `load` would load, to be read some trajectories at a time, or a sentence that says why it cannot be."""
     path, prefix, source = Path(name), str(name).partition("/")[0], str(name)
     if format is None and prefix in COLLECTIONS and not os.path.exists(path):

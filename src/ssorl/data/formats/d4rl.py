@@ -18,7 +18,7 @@ from ssorl.data.episodes import ROUNDING, Episodes, Meta, ranges
 from ssorl.data.formats.npz import meta_from_json
 from ssorl.data.stats import apart, listed
 from ssorl.data.stream import About, Labelled, Parted, about, spans
-from ssorl.data.validate import ANY, Raw, Wish, build, head, narrow, noted, reading
+from ssorl.data.validate import ANY, Raw, ReadOptions, build, head, narrow, noted, reading
 from ssorl.envs.scores import SCORES
 from ssorl.utils.errors import DataError
 
@@ -40,7 +40,7 @@ def task_of(name: str) -> str | None:
     return next((task for task in SCORES if re.match(rf"{task}(-|$)", name)), None)
 
 
-def load(path: Path, wish: Wish = ANY) -> Episodes:
+def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
     """Read and check one file. Where an episode's last observation is unknown its last step is dropped."""
     with reading(str(path), KIND), h5py.File(path, "r") as file:
         plan = _layout(file, path, wish)
@@ -49,7 +49,7 @@ def load(path: Path, wish: Wish = ANY) -> Episodes:
         return build(*raw[:5], noted(meta, torn=raw.torn), wish, raw.number)
 
 
-def parted(path: Path, wish: Wish = ANY) -> Parted:
+def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
     """The same file, to be read some episodes at a time."""
     with reading(str(path), KIND), h5py.File(path, "r") as file:
         plan = _layout(file, path, wish)
@@ -80,7 +80,7 @@ class Layout(NamedTuple):
     breaks: np.ndarray | None  # the rows whose next state is not the row that follows, if they had to be found
 
 
-def _layout(file: h5py.File, path: Path, wish: Wish, breaks: np.ndarray | None = None) -> Layout:
+def _layout(file: h5py.File, path: Path, wish: ReadOptions, breaks: np.ndarray | None = None) -> Layout:
     """Where episodes begin and end, after the datasets are found to agree. Only the flags are read, or, where the file
     marks no timeouts and `breaks` are not given, the states.
     """

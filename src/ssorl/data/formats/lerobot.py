@@ -21,7 +21,7 @@ from ssorl.data.formats import arrow
 from ssorl.data.formats.npz import meta_from_json
 from ssorl.data.stats import listed
 from ssorl.data.stream import About, Labelled, Parted, about
-from ssorl.data.validate import ANY, Raw, Wish, build, head, noted, reading, shown, within
+from ssorl.data.validate import ANY, Raw, ReadOptions, build, head, noted, reading, shown, within
 from ssorl.utils.errors import DataError, SsorlError
 
 KIND = "a LeRobot Parquet folder"
@@ -37,7 +37,7 @@ def sniff(path: Path) -> bool:
     return head(path, 4) == b"PAR1"
 
 
-def load(path: Path, wish: Wish = ANY) -> Episodes:
+def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
     """Read and check one folder or file."""
     src = str(path)
     with reading(src, KIND):
@@ -57,7 +57,7 @@ def load(path: Path, wish: Wish = ANY) -> Episodes:
         return eps
 
 
-def parted(path: Path, wish: Wish = ANY) -> Parted:
+def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
     """The same, to be read some episodes at a time; they must lie in their order."""
     src = str(path)
     with reading(src, KIND):
@@ -230,7 +230,7 @@ def _check_columns(table, src: str) -> None:
         raise DataError(f"{src}: holds no frames; nothing can be learnt from an empty file")
 
 
-def _raw(table, src: str, wish: Wish) -> Raw:
+def _raw(table, src: str, wish: ReadOptions) -> Raw:
     """Rows that lie in order as trajectories end to end."""
     names = table.column_names
     states = [n for n in names if n.startswith(STATE)]

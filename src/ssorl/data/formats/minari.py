@@ -20,7 +20,7 @@ from ssorl.data.formats.d4rl import check_room, elsewhere, hard
 from ssorl.data.formats.npz import meta_from_json
 from ssorl.data.join import Trajectory, ending, gather, join
 from ssorl.data.stream import About, Labelled, Parted, about
-from ssorl.data.validate import ANY, Raw, Wish, reading, shown
+from ssorl.data.validate import ANY, Raw, ReadOptions, reading, shown
 from ssorl.utils.errors import DataError
 
 KIND = "a Minari dataset"
@@ -31,12 +31,12 @@ def sniff(path: Path) -> bool:
     return _data_folder(path) is not None
 
 
-def load(path: Path, wish: Wish = ANY) -> Episodes:
+def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
     """Read the dataset in a folder."""
     return _load(path, str(path), wish)
 
 
-def load_id(name: str, wish: Wish = ANY) -> Episodes:
+def load_id(name: str, wish: ReadOptions = ANY) -> Episodes:
     """Read the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
     return _load(located(name), f"minari/{name}", wish)
 
@@ -50,14 +50,14 @@ def located(name: str) -> Path:
     return folder
 
 
-def _load(path: Path, src: str, wish: Wish) -> Episodes:
+def _load(path: Path, src: str, wish: ReadOptions) -> Episodes:
     with _quiet(), reading(src, KIND), _without_infos():
         dataset = _open(path, src)
         # Minari hands out one episode at a time, so here alone a loop over trajectories is what its format asks for.
         return join((_trajectory(ep, src) for ep in dataset.iterate_episodes()), _meta(dataset, src), wish)
 
 
-def parted(path: Path, wish: Wish = ANY) -> Parted:
+def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
     """The dataset in a folder, to be read some episodes at a time."""
     src = str(path)
     with _quiet(), reading(src, KIND):

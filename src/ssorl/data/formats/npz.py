@@ -22,7 +22,7 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta, offsets
 from ssorl.data.stream import About, Labelled, Parted, spans
-from ssorl.data.validate import ANY, Raw, Wish, build, head, reading, shown
+from ssorl.data.validate import ANY, Raw, ReadOptions, build, head, reading, shown
 from ssorl.utils.errors import DataError
 
 KIND = "an ssorl .npz"
@@ -34,7 +34,7 @@ def sniff(path: Path) -> bool:
     return head(path, 4) == b"PK\x03\x04"
 
 
-def load(path: Path, wish: Wish = ANY) -> Episodes:
+def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
     """Read and check one file."""
     src = str(path)
     with reading(src, KIND), zipfile.ZipFile(path) as archive:
@@ -45,7 +45,7 @@ def load(path: Path, wish: Wish = ANY) -> Episodes:
         return build(obs, act, rew, ended, np.diff(start), meta, wish)
 
 
-def parted(path: Path, wish: Wish = ANY) -> Parted:
+def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
     """The same file, to be read some trajectories at a time: all its arrays side by side, front to back."""
     src = str(path)
     with reading(src, KIND), zipfile.ZipFile(path) as archive:

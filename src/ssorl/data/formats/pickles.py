@@ -23,7 +23,7 @@ from ssorl.data.formats.d4rl import task_of
 from ssorl.data.formats.npz import meta_from_json
 from ssorl.data.join import Trajectory, ending, floats, join
 from ssorl.data.stats import apart
-from ssorl.data.validate import ANY, Wish, head, reading, shown
+from ssorl.data.validate import ANY, ReadOptions, head, reading, shown
 from ssorl.envs.scores import SCORES
 from ssorl.utils.errors import DataError
 
@@ -36,7 +36,7 @@ def sniff(path: Path) -> bool:
     return head(path, 1) == b"\x80" or (path.is_file() and path.suffix in (".pkl", ".pickle"))
 
 
-def load(path: Path, wish: Wish = ANY) -> Episodes:
+def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
     """Read and check one file."""
     src, task = str(path), task_of(path.stem)
     with reading(src, "a pickled list of trajectories"), path.open("rb") as file:

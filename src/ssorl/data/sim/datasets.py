@@ -16,7 +16,7 @@ from ssorl.data.formats import npz
 from ssorl.data.sim.collect import Progress, collect
 from ssorl.data.sim.policy import Policy
 from ssorl.data.sim.policy import load as load_policy
-from ssorl.data.validate import ANY, Wish
+from ssorl.data.validate import ANY, ReadOptions
 from ssorl.utils.cache import cached
 from ssorl.utils.errors import DataError
 from ssorl.utils.progress import Progress as Bar
@@ -64,7 +64,7 @@ def names() -> list[str]:
     return gym + ["walker2d-wide"] + [env for env in FULL if env.startswith("maze2d")]
 
 
-def load_id(name: str, wish: Wish = ANY) -> Episodes:
+def load_id(name: str, wish: ReadOptions = ANY) -> Episodes:
     """The dataset `NAME` or `NAME:SIZE`, SIZE being a number of steps or `full` (default: a tenth of that)."""
     name, _, size = name.partition(":")
     if name not in names():
@@ -181,7 +181,7 @@ def _halves(env: str, size: str) -> list[tuple[str, str]]:
     return [("medium", half), ("expert", half)]
 
 
-def _wide(env: str, size: str, wish: Wish) -> Episodes:
+def _wide(env: str, size: str, wish: ReadOptions) -> Episodes:
     """The paper's subsample of medium-replay and medium together, `size` steps of them, in which rare returns are not.
 
     One fixed draw: studies vary what they do with it, not the data.

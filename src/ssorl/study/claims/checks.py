@@ -9,7 +9,7 @@ from typing import Any
 
 from ssorl.study import statistics
 from ssorl.study.claims.judge import Check, Group, of_study, tasks
-from ssorl.study.results import Found, values
+from ssorl.study.results import StudyResults, values
 
 REACHES = 0.10  # relative gap below which an agent reaches the oracle
 ALIKE = 0.05  # difference of relative gaps that is none
@@ -26,7 +26,7 @@ same_iqm = partial(Check, statistic=statistics.difference(statistics.iqm), low=-
 gap = partial(Check, statistic=statistics.relative_gap, high=REACHES, unit="share")
 
 
-def _places(found: list[Found], study: str, *names: str) -> Iterator[tuple[dict[str, Any], str]]:
+def _places(found: list[StudyResults], study: str, *names: str) -> Iterator[tuple[dict[str, Any], str]]:
     """Every combination of coordinates that a study has, with its name."""
     seen: dict[tuple, dict] = {}
     for one in of_study(found, study):
@@ -41,37 +41,37 @@ def _places(found: list[Found], study: str, *names: str) -> Iterator[tuple[dict[
         )
 
 
-def _beats(found: list[Found], study: str, *names: str) -> Iterator[Check]:
+def _beats(found: list[StudyResults], study: str, *names: str) -> Iterator[Check]:
     """SS against the baseline at every place."""
     for at, name in _places(found, study, *names):
         pair = (tasks(found, study, **at, variant="ss"), tasks(found, study, **at, variant="baseline"))
         yield better(name=name, groups=pair)
 
 
-def _reaches(found: list[Found], study: str, *names: str) -> Iterator[Check]:
+def _reaches(found: list[StudyResults], study: str, *names: str) -> Iterator[Check]:
     """SS against the oracle with labels from all trajectories."""
     for at, name in _places(found, study, *names):
         pair = (tasks(found, study, **at, quality=100, variant=v) for v in ("ss", "oracle"))
         yield gap(name=f"{name} q = 100: relative gap of SS", groups=tuple(pair))
 
 
-def one(found: list[Found]) -> Iterator[Check]:
+def one(found: list[StudyResults]) -> Iterator[Check]:
     """SS against the baseline everywhere."""
     yield from _beats(found, "main-medium-expert", "dataset", "agent", "quality")
 
 
-def two(found: list[Found]) -> Iterator[Check]:
+def two(found: list[StudyResults]) -> Iterator[Check]:
     """SS against the oracle at q = 100."""
     yield from _reaches(found, "main-medium-expert", "dataset", "agent")
 
 
-def three(found: list[Found]) -> Iterator[Check]:
+def three(found: list[StudyResults]) -> Iterator[Check]:
     """Both, with few labels."""
     yield from _beats(found, "low-label", "fraction", "agent", "quality")
     yield from _reaches(found, "low-label", "fraction", "agent")
 
 
-def four(found: list[Found]) -> Iterator[Check]:
+def four(found: list[StudyResults]) -> Iterator[Check]:
     """SS against the baseline over all q, and its growth with q."""
     for study in ELSEWHERE:
         yield from _beats(found, study, "dataset", "agent")
@@ -80,7 +80,7 @@ def four(found: list[Found]) -> Iterator[Check]:
             yield better(name=f"{name}: SS, q = 100 − q = 10", groups=(best, worst))
 
 
-def five(found: list[Found]) -> Iterator[Check]:
+def five(found: list[StudyResults]) -> Iterator[Check]:
     """SS agents against DT-Joint, and that against the baseline."""
 
     def of(agent: str, variant: str = "ss") -> Group:
@@ -93,7 +93,7 @@ def five(found: list[Found]) -> Iterator[Check]:
     yield better_iqm(name="SS-TD3BC − DT-Joint", groups=(of("td3bc"), joint))
 
 
-def six(found: list[Found]) -> Iterator[Check]:
+def six(found: list[StudyResults]) -> Iterator[Check]:
     """Returns and errors of one round against those of self-training."""
     others = [name for name in idms(found, "self-training") if name != "ours"]
     for words, at in (("", {}), (" at q ≤ 50", {"quality": (10, 30, 50)})):
@@ -117,7 +117,7 @@ def six(found: list[Found]) -> Iterator[Check]:
             )
 
 
-def seven(found: list[Found]) -> Iterator[Check]:
+def seven(found: list[StudyResults]) -> Iterator[Check]:
     """Windows against each other."""
     of = {name: tasks(found, "idm-architecture", idm=name) for name in idms(found, "idm-architecture")}
     for other in ("k = 0", "k = 2"):
@@ -127,24 +127,24 @@ def seven(found: list[Found]) -> Iterator[Check]:
         yield same_iqm(name=f"k = {k}: symmetric − asymmetric", groups=pair)
 
 
-def _thirds(found: list[Found], axis: str, apart: dict[tuple[str, str], float]) -> Iterator[Check]:
+def _thirds(found: list[StudyResults], axis: str, apart: dict[tuple[str, str], float]) -> Iterator[Check]:
     for at, name in _places(found, "labelled-quality", "dataset", "agent"):
         for (above, below), least in apart.items():
             pair = (tasks(found, "labelled-quality", **at, **{axis: third}) for third in (above, below))
             yield better_iqm(name=f"{name}: {axis} {above} − {below}", groups=tuple(pair), low=least)
 
 
-def eight(found: list[Found]) -> Iterator[Check]:
+def eight(found: list[StudyResults]) -> Iterator[Check]:
     """Labelled thirds against each other."""
     return _thirds(found, "labelled", {("med", "low"): 0.0, ("high", "med"): 0.0, ("high", "low"): FAR})
 
 
-def nine(found: list[Found]) -> Iterator[Check]:
+def nine(found: list[StudyResults]) -> Iterator[Check]:
     """Unlabelled thirds against each other."""
     return _thirds(found, "unlabelled", {("med", "low"): 0.0, ("high", "med"): 0.0, ("high", "low"): 0.0})
 
 
-def ten(found: list[Found]) -> Iterator[Check]:
+def ten(found: list[StudyResults]) -> Iterator[Check]:
     """More labelled trajectories against 10 %."""
     for at, name in _places(found, "labelled-size", "agent"):
         for more in (0.25, 0.5):
@@ -152,7 +152,7 @@ def ten(found: list[Found]) -> Iterator[Check]:
             yield same_iqm(name=f"{name}: {share(more)} labelled − 10 %", groups=tuple(pair))
 
 
-def eleven(found: list[Found]) -> Iterator[Check]:
+def eleven(found: list[StudyResults]) -> Iterator[Check]:
     """More unlabelled trajectories against 10 %."""
     for more in (0.25, 0.5):
         pair = (tasks(found, "unlabelled-size", agent="cql", unlabelled_fraction=f) for f in (more, 0.1))
@@ -163,7 +163,7 @@ def eleven(found: list[Found]) -> Iterator[Check]:
     yield better_iqm(name=name, groups=tuple(pair), low=-math.inf, high=0.0)
 
 
-def twelve(found: list[Found]) -> Iterator[Check]:
+def twelve(found: list[StudyResults]) -> Iterator[Check]:
     """Relative gaps of the agents against each other."""
 
     def of(agent: str) -> tuple[Group, Group]:
@@ -185,7 +185,7 @@ def _gap_difference(a: statistics.Strata, best_a: statistics.Strata, b: statisti
     return statistics.iqm_gap(a, best_a) - statistics.iqm_gap(b, best_b)
 
 
-def idms(found: list[Found], study: str) -> list[str]:
+def idms(found: list[StudyResults], study: str) -> list[str]:
     """The inverse dynamics models that a study compares."""
     return values(of_study(found, study), "idm")
 

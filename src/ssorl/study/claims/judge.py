@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ssorl.study import statistics
-from ssorl.study.results import Found, gather, select, strata
+from ssorl.study.results import StudyResults, gather, select, strata
 from ssorl.study.statistics import Estimate, Statistic
 
 SEEDS = 3  # the fewest of a task that an interval can be told from
@@ -36,7 +36,7 @@ PART = "only a part was asked for, which decides no claim"
 
 Outcome = Literal["confirmed", "refuted", "undecided"]
 Says = Literal["holds", "fails", "open"]
-Group = list[list[Found]]  # tasks, each with its seeds
+Group = list[list[StudyResults]]  # tasks, each with its seeds
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Check:
     low: float = -math.inf
     high: float = math.inf
     unit: str = "points"  # or "share"
-    of: Callable[[Found], float | None] = lambda found: found.score
+    of: Callable[[StudyResults], float | None] = lambda found: found.score
 
     @property
     def claimed(self) -> str:
@@ -63,14 +63,14 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Judged:
+class CheckResult:
     """What became of a check."""
 
     check: Check
     estimate: Estimate | None  # None: cells are missing; of some places only: of the others, as `note` says
     says: Says
     note: str  # why it is open
-    missing: tuple[Found, ...]
+    missing: tuple[StudyResults, ...]
     places: int = 0  # that the estimate is of
 
     @property
@@ -86,8 +86,8 @@ class Claim:
     number: int
     statement: str
     method: str
-    checks: Callable[[list[Found]], Iterator[Check]]
-    whole: Callable[[list[Found]], Check]  # all places in one number
+    checks: Callable[[list[StudyResults]], Iterator[Check]]
+    whole: Callable[[list[StudyResults]], Check]  # all places in one number
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class Verdict:
 
     claim: Claim
     outcome: Outcome
-    judged: tuple[Judged, ...]
-    missing: tuple[Found, ...]  # each cell once
-    whole: Judged
+    judged: tuple[CheckResult, ...]
+    missing: tuple[StudyResults, ...]  # each cell once
+    whole: CheckResult
     note: str = ""
 
     @property
@@ -127,7 +127,7 @@ def ledger(
     return judge(gather(STUDIES["claims"], scale, store, seeds, only, policy), scale, part=bool(only))
 
 
-def judge(found: list[Found], scale: str, part: bool = False) -> list[Verdict]:
+def judge(found: list[StudyResults], scale: str, part: bool = False) -> list[Verdict]:
     """Every claim, judged by these results; by a part of what it needs none is decided."""
     from ssorl.study.claims.statements import CLAIMS
 
@@ -135,22 +135,22 @@ def judge(found: list[Found], scale: str, part: bool = False) -> list[Verdict]:
     return [_verdict(claim, found, scale, part) for claim in CLAIMS]
 
 
-class Results(list[Found]):
+class Results(list[StudyResults]):
     """Results with those of each study at hand: a check asks for one study's, and there are hundreds of checks."""
 
-    def __init__(self, found: Iterable[Found]) -> None:
+    def __init__(self, found: Iterable[StudyResults]) -> None:
         super().__init__(found)
-        self.by_study: dict[Any, list[Found]] = {}
+        self.by_study: dict[Any, list[StudyResults]] = {}
         for one in self:
             self.by_study.setdefault(one.at.get("study"), []).append(one)
 
 
-def of_study(found: list[Found], study: str) -> list[Found]:
+def of_study(found: list[StudyResults], study: str) -> list[StudyResults]:
     """Those of one study."""
     return found.by_study.get(study, []) if isinstance(found, Results) else select(found, {"study": study})
 
 
-def _verdict(claim: Claim, found: list[Found], scale: str, part: bool = False) -> Verdict:
+def _verdict(claim: Claim, found: list[StudyResults], scale: str, part: bool = False) -> Verdict:
     checks = [check for check in claim.checks(found) if all(check.groups) or not part]
     strict = 1 - (1 - statistics.LEVEL) / max(len(checks), 1)
     judged = tuple(_judge(check) for check in checks)
@@ -171,7 +171,9 @@ def _verdict(claim: Claim, found: list[Found], scale: str, part: bool = False) -
     return Verdict(claim, outcome, judged, missing, whole)
 
 
-def _judge(check: Check, level: float = statistics.LEVEL, interval: Callable[..., Estimate] | None = None) -> Judged:
+def _judge(
+    check: Check, level: float = statistics.LEVEL, interval: Callable[..., Estimate] | None = None
+) -> CheckResult:
     missing = tuple(one for group in check.groups for task in group for one in task if check.of(one) is None)
     lacks, numbers = "cells are missing", _numbers(check, check.groups)
     if not statistics.fewest(*numbers) and (there := _there(check)):
@@ -179,17 +181,17 @@ def _judge(check: Check, level: float = statistics.LEVEL, interval: Callable[...
         numbers = _numbers(check, there)
     fewest = statistics.fewest(*numbers) if all(numbers) else 0
     if not fewest:
-        return Judged(check, None, "open", lacks, missing)
+        return CheckResult(check, None, "open", lacks, missing)
     found, places = (interval or statistics.estimate)(check.statistic, *numbers, level=level), len(numbers[0])
     if not all(map(math.isfinite, found)):
-        return Judged(check, None, "open", "an oracle earns nothing, so there is no relative gap", missing)
+        return CheckResult(check, None, "open", "an oracle earns nothing, so there is no relative gap", missing)
     if fewest < SEEDS:
         note = f"only {fewest} {'seed' if fewest == 1 else 'seeds'} of a task"
-        return Judged(check, found, "open", note, missing, places)
+        return CheckResult(check, found, "open", note, missing, places)
     if missing:
-        return Judged(check, found, "open", lacks, missing, places)
+        return CheckResult(check, found, "open", lacks, missing, places)
     says = _says(check, found)
-    return Judged(check, found, says, "the interval is too wide" if says == "open" else "", missing, places)
+    return CheckResult(check, found, says, "the interval is too wide" if says == "open" else "", missing, places)
 
 
 def _says(check: Check, found: Estimate) -> Says:
@@ -217,9 +219,9 @@ def _there(check: Check) -> list[Group]:
     return [[one[at] for at in there] for one in placed] if there else []
 
 
-def tasks(found: list[Found], study: str, **at: Any) -> Group:
+def tasks(found: list[StudyResults], study: str, **at: Any) -> Group:
     """The results of a study with these coordinates, seeds of one task together; in the order of the grid."""
-    groups: dict[tuple, list[Found]] = {}
+    groups: dict[tuple, list[StudyResults]] = {}
     for one in select(of_study(found, study), at):
         groups.setdefault(tuple((k, v) for k, v in one.at.items() if k != "seed"), []).append(one)
     return list(groups.values())

@@ -6,13 +6,13 @@ from ssorl.report import summary as words
 from ssorl.study import statistics
 from ssorl.study.grid import Study
 from ssorl.study.report import panels as parts
-from ssorl.study.results import Found, select, values
+from ssorl.study.results import StudyResults, select, values
 from ssorl.study.scales import SCALES
 
 ENOUGH = 5  # seeds of the paper
 
 
-def answer(study: Study, scale: str, found: list[Found]) -> str:
+def answer(study: Study, scale: str, found: list[StudyResults]) -> str:
     """The results in one sentence."""
     cells = {one.hash for one in found if one.result}
     if not cells:
@@ -28,7 +28,7 @@ def answer(study: Study, scale: str, found: list[Found]) -> str:
     return f"{study.title}: {len(cells):,} {'result' if len(cells) == 1 else 'results'}."
 
 
-def caveats(scale: str, found: list[Found]) -> list[str]:
+def caveats(scale: str, found: list[StudyResults]) -> list[str]:
     """What a reader must know before believing the answer."""
     cells = {one.hash: one for one in found}
     done = [one for one in cells.values() if one.result]
@@ -49,7 +49,7 @@ def caveats(scale: str, found: list[Found]) -> list[str]:
     return out
 
 
-def _gain(found: list[Found]) -> str:
+def _gain(found: list[StudyResults]) -> str:
     """Where the unlabelled data helped, and how far from the oracle that is."""
     places = [some for _, some in _places(found)]
     above = sure = told = 0
@@ -78,11 +78,11 @@ PAIR = ("baseline", "ss")
 FEW = 3  # datasets that a sentence can tell apart
 
 
-def _against(found: list[Found], variant: str) -> list:
+def _against(found: list[StudyResults], variant: str) -> list:
     return parts.paired(found, {"variant": variant}, {"variant": "oracle"})
 
 
-def _apart(study: Study, found: list[Found]) -> str:
+def _apart(study: Study, found: list[StudyResults]) -> str:
     """What SS earns with one of two, and with the other, over all places; and the labelled data alone, for scale."""
     ss = select(found, {"variant": "ss"})
     if len(names := values(ss, study.by)) != 2:
@@ -100,12 +100,12 @@ def _apart(study: Study, found: list[Found]) -> str:
     return f"In the mean over all places SS earns {each}{alone}; the difference is {parts.text(diff)}."
 
 
-def _places(found: list[Found]) -> list[tuple[str, list[Found]]]:
+def _places(found: list[StudyResults]) -> list[tuple[str, list[StudyResults]]]:
     names = [name for name in parts.varied(found) if name not in ("seed", "variant")]
     return parts.split([one for one in found if one.at.get("variant") in PAIR], names)
 
 
-def _best(study: Study, found: list[Found]) -> str:
+def _best(study: Study, found: list[StudyResults]) -> str:
     """The best of those compared: what earns most, or errs least."""
     errs = study.figure == "mse-by-quality"
     if not errs and study.by != "variant" and "variant" in parts.varied(found):  # of unlike scores nothing is best

@@ -12,7 +12,7 @@ from ssorl.report.blocks import Table
 from ssorl.study import statistics
 from ssorl.study.grid import Study
 from ssorl.study.report import panels as parts
-from ssorl.study.results import Found, number, numbers, select, values
+from ssorl.study.results import StudyResults, number, numbers, select, values
 from ssorl.study.statistics import Estimate
 
 WHO = "Labelled data alone is the baseline, with the unlabelled data SS, all actions known the oracle. "
@@ -52,7 +52,7 @@ class Figure:
     charts: Sequence[Chart] = field(default_factory=tuple)
 
 
-def figures(study: Study, found: list[Found]) -> list[Figure]:
+def figures(study: Study, found: list[StudyResults]) -> list[Figure]:
     """All figures of a study but the claims."""
     return [DRAWN[name](study, found) for name in dict.fromkeys((study.figure, *study.also)) if name in DRAWN]
 
@@ -60,7 +60,7 @@ def figures(study: Study, found: list[Found]) -> list[Figure]:
 # The figures ------------------------------------------------------------------------------------------------
 
 
-def by_quality(study: Study, found: list[Found]) -> Figure:
+def by_quality(study: Study, found: list[StudyResults]) -> Figure:
     """Scores against the quality of the labelled data."""
     charts = [
         _against(study, some, title, parts.unit(found), lambda one: one.score)
@@ -72,7 +72,7 @@ def by_quality(study: Study, found: list[Found]) -> Figure:
     return Figure("by-quality", f"{title} against label quality", WHO + parts.bands(found), charts)
 
 
-def mse_by_quality(study: Study, found: list[Found]) -> Figure:
+def mse_by_quality(study: Study, found: list[StudyResults]) -> Figure:
     """Errors of the proxy actions against the quality of the labelled data."""
     axis, found = "action MSE", [one for one in found if "idm" in one.at]
     charts = [
@@ -85,7 +85,7 @@ def mse_by_quality(study: Study, found: list[Found]) -> Figure:
     return Figure("mse", "Action error against label quality", text + parts.bands(found), charts)
 
 
-def gap(study: Study, found: list[Found]) -> Figure:
+def gap(study: Study, found: list[StudyResults]) -> Figure:
     """(oracle - agent) / oracle: of each place the mean, and where agents are compared the IQM over all places."""
     charts, statistic = [], statistics.relative_gap if study.by == "variant" else statistics.iqm_gap
     for title, some in parts.panels(study, found):
@@ -114,7 +114,7 @@ def _sure(statistic: statistics.Statistic, *groups: list[list[float]]) -> Estima
     return Estimate(told.value, told.value, told.value) if told and single else told
 
 
-def iqm(study: Study, found: list[Found]) -> Figure:
+def iqm(study: Study, found: list[StudyResults]) -> Figure:
     """Interquartile means over all that a panel pools."""
     charts = []
     for title, some in parts.without_mixing([*parts.pooled(study, found), *parts.lower_half(study, found)], study):
@@ -129,7 +129,7 @@ def iqm(study: Study, found: list[Found]) -> Figure:
     return Figure("iqm", "Interquartile means", text + parts.whiskers(found), charts)
 
 
-def density(study: Study, found: list[Found]) -> Figure:
+def density(study: Study, found: list[StudyResults]) -> Figure:
     """Returns of the trajectories."""
     charts = []
     for title, some in parts.panels(study, found):
@@ -146,7 +146,7 @@ def density(study: Study, found: list[Found]) -> Figure:
     return Figure("density", "Densities of returns", text, charts)
 
 
-def curves(study: Study, found: list[Found]) -> Figure:
+def curves(study: Study, found: list[StudyResults]) -> Figure:
     """Scores while training, a panel for each setting that is not compared."""
     charts = []
     for title, some in parts.panels(study, found, parts.apart(study, found)):
@@ -169,7 +169,7 @@ def curves(study: Study, found: list[Found]) -> Figure:
     return Figure("curves", "Learning curves", text, charts)
 
 
-def table(study: Study, found: list[Found]) -> Figure:
+def table(study: Study, found: list[StudyResults]) -> Figure:
     """The mean return of the labelled trajectories by dataset and quality."""
     across, charts = values(found, study.by), []
     for title, some in parts.panels(study, found):
@@ -190,7 +190,7 @@ def table(study: Study, found: list[Found]) -> Figure:
     return Figure("table", study.title, text, charts)
 
 
-def score_by_error(study: Study, found: list[Found]) -> Figure:
+def score_by_error(study: Study, found: list[StudyResults]) -> Figure:
     """What SS earns, as a share of the oracle, against the error of its proxies: a point a dataset and quality."""
     charts = []
     for title, some in parts.panels(study, found, ("agent",)):
@@ -215,7 +215,7 @@ def score_by_error(study: Study, found: list[Found]) -> Figure:
     return Figure("error", "Return against the error of the labels", text, charts)
 
 
-DRAWN: dict[str, Callable[[Study, list[Found]], Figure]] = {
+DRAWN: dict[str, Callable[[Study, list[StudyResults]], Figure]] = {
     "by-quality": by_quality,
     "gap": gap,
     "iqm": iqm,
@@ -228,7 +228,12 @@ DRAWN: dict[str, Callable[[Study, list[Found]], Figure]] = {
 
 
 def _against(
-    study: Study, some: list[Found], title: str, axis: str, of: Callable[[Found], Value], zero: bool = False
+    study: Study,
+    some: list[StudyResults],
+    title: str,
+    axis: str,
+    of: Callable[[StudyResults], Value],
+    zero: bool = False,
 ) -> Chart:
     """Lines over the qualities, one for each thing compared; where splits have none, a bar for each."""
     by = [study.by] if study.by == "variant" or len(values(some, "variant")) < 2 else [study.by, "variant"]

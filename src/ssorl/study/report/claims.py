@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ssorl.report import summary as words
 from ssorl.report import svg
 from ssorl.report.blocks import Table
-from ssorl.study.claims.judge import PART, Judged, Verdict
+from ssorl.study.claims.judge import PART, CheckResult, Verdict
 from ssorl.study.report import panels as parts
 from ssorl.study.report.charts import Chart, Figure
 
@@ -60,7 +60,7 @@ class OneNumber(NamedTuple):
     so_far: str  # which way it points
 
 
-def one_number(whole: Judged) -> OneNumber:
+def one_number(whole: CheckResult) -> OneNumber:
     """A claim as a whole, to be read."""
     check, percent = whole.check, whole.check.unit == "share"
     value = parts.text(whole.estimate, percent, words.share if percent else lambda x: f"{x:.1f}".replace("-", "−"))
@@ -96,7 +96,7 @@ def _figure(verdict: Verdict) -> Figure:
     )
 
 
-def _chart(title: str, judged: list[Judged], unit: str) -> Chart:
+def _chart(title: str, judged: list[CheckResult], unit: str) -> Chart:
     """Values with their intervals, and for each what was claimed."""
     percent = unit == "share"
     factor = 100 if percent else 1

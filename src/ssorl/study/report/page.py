@@ -25,7 +25,7 @@ from ssorl.study.report.charts import Chart, Figure, figures
 from ssorl.study.report.claims import ledger_figures, ledger_words
 from ssorl.study.report.files import markdown, pictures
 from ssorl.study.report.svg import draw
-from ssorl.study.results import Found, gather, values
+from ssorl.study.results import StudyResults, gather, values
 from ssorl.study.scales import find_scale
 from ssorl.study.store import holding
 from ssorl.utils.files import write_text
@@ -114,7 +114,7 @@ def _plain(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]+", "-", text).strip("-")
 
 
-def _facts(study: Study, scale: str, found: list[Found]) -> list[tuple[str, str]]:
+def _facts(study: Study, scale: str, found: list[StudyResults]) -> list[tuple[str, str]]:
     cells = {one.hash: one for one in found}
     done = sum(one.result is not None for one in cells.values())
     seeds = max((len(values([o for o in found if o.result], "seed")), 0))
@@ -153,7 +153,7 @@ def _tables(drawn: list[Figure]) -> list[tuple[str, Table]]:
     ]
 
 
-def _finished(found: list[Found]) -> Table:
+def _finished(found: list[StudyResults]) -> Table:
     """Every cell once, with a way to its folder."""
     names = [name for name in named.varied(found) if name != "seed"] + ["seed"]
     head = (*names, "score", "action MSE", "cell")
@@ -168,7 +168,7 @@ def _finished(found: list[Found]) -> Table:
     return Table("cells", head, rows[::-1], [head, *full[::-1]])
 
 
-def _missing(found: list[Found]) -> Table:
+def _missing(found: list[StudyResults]) -> Table:
     """What has no result and why, the seeds of one setting in a row."""
     names = [name for name in named.varied(found) if name != "seed"]
     rows: dict[tuple, list[str]] = {}

@@ -12,7 +12,7 @@ from ssorl.report.axes import known, plain
 from ssorl.report.blocks import Table
 from ssorl.study import statistics
 from ssorl.study.grid import Study
-from ssorl.study.results import Found, number, select, strata, values
+from ssorl.study.results import StudyResults, number, select, strata, values
 from ssorl.study.statistics import Estimate
 
 VARIANTS = {"baseline": "baseline", "ss": "SS", "oracle": "oracle"}  # as the paper calls them
@@ -46,18 +46,20 @@ def _agents() -> Collection[str]:
     return AGENTS
 
 
-def unit(found: Sequence[Found]) -> str:
+def unit(found: Sequence[StudyResults]) -> str:
     """What scores are called."""
     results = [one.result for one in found if one.result and one.score is not None]
     return "return" if any(result.get("normalised") is None for result in results) else "normalised score"
 
 
-def panels(study: Study, found: list[Found], names: Sequence[str] | None = None) -> list[tuple[str, list[Found]]]:
+def panels(
+    study: Study, found: list[StudyResults], names: Sequence[str] | None = None
+) -> list[tuple[str, list[StudyResults]]]:
     """The results by panel, each with its title."""
     return [(title or study.title, some) for title, some in split(found, study.panels if names is None else names)]
 
 
-def pooled(study: Study, found: list[Found]) -> Iterator[tuple[str, list[Found]]]:
+def pooled(study: Study, found: list[StudyResults]) -> Iterator[tuple[str, list[StudyResults]]]:
     """Panels, and before those of several coordinates what pools the last of them."""
     for n in range(max(1, len(study.panels) - 1), len(study.panels) + 1):
         yield from panels(study, found, study.panels[:n])
@@ -66,51 +68,55 @@ def pooled(study: Study, found: list[Found]) -> Iterator[tuple[str, list[Found]]
         yield ("all q together" if halves else study.title), found
 
 
-def lower_half(study: Study, found: list[Found]) -> Iterator[tuple[str, list[Found]]]:
+def lower_half(study: Study, found: list[StudyResults]) -> Iterator[tuple[str, list[StudyResults]]]:
     """The worse half of the label qualities, where a study pools all of them."""
     lower = [one for one in found if number(one.at.get("quality")) and one.at["quality"] <= LOWER]
     if not study.panels and 0 < len(lower) < len(found):
         yield f"q ≤ {LOWER} alone", lower
 
 
-def without_mixing(some: Iterable[tuple[str, list[Found]]], study: Study) -> Iterator[tuple[str, list[Found]]]:
+def without_mixing(
+    some: Iterable[tuple[str, list[StudyResults]]], study: Study
+) -> Iterator[tuple[str, list[StudyResults]]]:
     """Panels with baseline, SS and oracle apart: of their scores together nothing is to be learnt."""
     for title, mine in some:
         names = ["variant"] if study.by != "variant" and len(values(mine, "variant")) > 1 else []
         yield from ((", ".join(filter(None, (title, name))), one) for name, one in split(mine, names))
 
 
-def split(found: list[Found], names: Sequence[str]) -> list[tuple[str, list[Found]]]:
+def split(found: list[StudyResults], names: Sequence[str]) -> list[tuple[str, list[StudyResults]]]:
     """Results that agree in some coordinates, with the name of what they agree in; in the order of the grid."""
-    groups: dict[tuple, list[Found]] = {}
+    groups: dict[tuple, list[StudyResults]] = {}
     for one in found:
         groups.setdefault(tuple((n, one.at[n]) for n in names if n in one.at), []).append(one)
     return [(", ".join(named(*pair) for pair in key), some) for key, some in groups.items()]
 
 
-def apart(study: Study, found: list[Found], *within: str) -> list[str]:
+def apart(study: Study, found: list[StudyResults], *within: str) -> list[str]:
     """The coordinates that have panels of their own: what is asked for, and what else must not be averaged over."""
     used = (study.by, "seed", *within, *study.panels)
     return [*study.panels, *(name for name in varied(found) if name not in used)]
 
 
-def varied(found: list[Found]) -> list[str]:
+def varied(found: list[StudyResults]) -> list[str]:
     """Coordinates with more than one value."""
     names = dict.fromkeys(name for one in found for name in one.at)
     return [name for name in names if len(values(found, name)) > 1]
 
 
-def score(one: Found) -> float | None:
+def score(one: StudyResults) -> float | None:
     """What a result earned."""
     return one.score
 
 
-def tasks(found: list[Found], at: dict[str, Any], of: Callable[[Found], float | None] = score) -> list[list[float]]:
+def tasks(
+    found: list[StudyResults], at: dict[str, Any], of: Callable[[StudyResults], float | None] = score
+) -> list[list[float]]:
     """Scores by task, or what else is `of` interest, for the bootstrap; a task without any has none."""
     return strata(_by_task(select(found, at)), of)
 
 
-def paired(found: list[Found], *ats: dict[str, Any]) -> list[list[list[float]]]:
+def paired(found: list[StudyResults], *ats: dict[str, Any]) -> list[list[list[float]]]:
     """Scores by task of several, those of one place beside each other; none where their places are not the same."""
     several = [_by_task(select(found, at)) for at in ats]
     told = [one.at.keys() for tasks in several for task in tasks for one in task]
@@ -119,15 +125,15 @@ def paired(found: list[Found], *ats: dict[str, Any]) -> list[list[list[float]]]:
     if any(Counter(some) != Counter(places[0]) for some in places):
         return []
     for i, some in enumerate(places[1:], 1):  # grids may name their places in another order
-        waiting: dict[tuple, list[list[Found]]] = {}
+        waiting: dict[tuple, list[list[StudyResults]]] = {}
         for place, task in zip(some, several[i], strict=True):
             waiting.setdefault(place, []).append(task)
         several[i] = [waiting[place].pop(0) for place in places[0]]
     return [strata(tasks, score) for tasks in several]
 
 
-def _by_task(found: list[Found]) -> list[list[Found]]:
-    groups: dict[tuple, list[Found]] = {}
+def _by_task(found: list[StudyResults]) -> list[list[StudyResults]]:
+    groups: dict[tuple, list[StudyResults]] = {}
     for one in found:
         groups.setdefault(tuple((k, v) for k, v in one.at.items() if k != "seed"), []).append(one)
     return list(groups.values())
@@ -194,12 +200,12 @@ def kept(found: Any) -> list[float]:
     return [x for x in found if x is not None]
 
 
-def bands(found: list[Found]) -> str:
+def bands(found: list[StudyResults]) -> str:
     """What bands on lines are."""
     return whiskers(found, "Bands are ")
 
 
-def whiskers(found: list[Found], begin: str = "Lines on the bars are ") -> str:
+def whiskers(found: list[StudyResults], begin: str = "Lines on the bars are ") -> str:
     """What the intervals are."""
     if len(values(found, "seed")) < 2:
         return "One seed, so there are no intervals."
