@@ -18,6 +18,7 @@ demo: $(READY)
 test: $(READY) browser
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore $(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
 
@@ -59,6 +60,7 @@ browser:
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 
 $(READY): requirements.lock pyproject.toml
@@ -75,4 +77,4 @@ lock:
 	  --no-emit-package ssorl --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis site
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache site
