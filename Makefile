@@ -15,10 +15,7 @@ ALONE  := tests/unit/test_cluster.py
 demo: $(READY)
 	$(BIN)/ssorl run sim/hopper-medium-expert
 
-test: $(READY) browser
-	$(BIN)/ruff check src tests benchmarks scripts
-	$(BIN)/ruff format --check src tests benchmarks scripts
-	$(BIN)/lint-imports --no-logo
+test: $(READY) lint browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore $(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
 
@@ -57,6 +54,7 @@ browser:
 	    apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
 	  || echo "no browser could be installed: the tests of the page will be skipped"; fi
 
+# The checks that read the code without running it; pre-commit runs the same ones.
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
