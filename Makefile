@@ -10,7 +10,7 @@ UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 # Starts a cluster of its own, which wants the machine for itself.
 ALONE  := tests/unit/test_cluster.py
 
-.PHONY: demo test campaign docs figures browser lint lock clean
+.PHONY: demo test campaign docs figures browser lint lock dist clean
 
 demo: $(READY)
 	$(BIN)/ssorl run sim/hopper-medium-expert
@@ -74,5 +74,9 @@ lock:
 	uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --no-annotate --no-header \
 	  --no-emit-package ssorl --output-file requirements.lock
 
+# The wheel and the sdist in dist/, checked, and the wheel run in a clean environment. Needs a package index.
+dist: $(READY)
+	$(BIN)/python scripts/check_dist.py
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache site
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist
