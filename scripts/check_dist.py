@@ -53,7 +53,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
 
 
 def check_run(wheel: Path) -> None:
-    """Install the wheel into a new environment and run the README's first command there, from another folder."""
+    """Install the wheel into a new environment and run a small Algorithm 1 there, from another folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python = folder / "venv" / "bin" / "python"
