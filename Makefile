@@ -10,14 +10,12 @@ UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 # Starts a cluster of its own, which wants the machine for itself.
 ALONE  := tests/unit/test_cluster.py
 
-.PHONY: demo test campaign docs figures browser lint lock clean
+.PHONY: demo test campaign docs figures browser lint lock dist clean
 
 demo: $(READY)
 	$(BIN)/ssorl run sim/hopper-medium-expert
 
-test: $(READY) browser
-	$(BIN)/ruff check src tests benchmarks scripts
-	$(BIN)/ruff format --check src tests benchmarks scripts
+test: $(READY) lint browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore $(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
 
@@ -56,9 +54,11 @@ browser:
 	    apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
 	  || echo "no browser could be installed: the tests of the page will be skipped"; fi
 
+# The checks that read the code without running it; pre-commit runs the same ones.
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks scripts
 	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 
 $(READY): requirements.lock pyproject.toml
@@ -74,5 +74,9 @@ lock:
 	uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --no-annotate --no-header \
 	  --no-emit-package ssorl --output-file requirements.lock
 
+# The wheel and the sdist in dist/, checked, and the wheel run in a clean environment. Needs a package index.
+dist: $(READY)
+	$(BIN)/python scripts/check_dist.py
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis site
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist

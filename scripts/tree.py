@@ -4,7 +4,8 @@
     python scripts/tree.py --root OTHER         # another checkout, such as the tag of an older version
     python scripts/tree.py --opened ssorl run builtin/pointmass --out RUN   # package files, in the order of their use
 
-Lazy imports (inside functions), imports for type checking and imports by string ("ssorl.x.y") all count as edges.
+Lazy imports (inside functions), imports for type checking and imports by string ("ssorl.x.y", "ssorl.x.y:Name")
+all count as edges.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+DOTTED = re.compile(r"ssorl(\.\w+)+[.:]?\w*")  # a module, or a name in one: "ssorl.data.formats:load"
 
 
 def modules(src: Path) -> dict[str, Path]:
@@ -27,7 +31,7 @@ def modules(src: Path) -> dict[str, Path]:
 
 
 def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """Yield the modules that a file imports, wherever in it, by statement or by a string that is a module's name."""
+    """Yield the modules that a file imports, wherever in it, by statement or by a string."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ssorl":
             for alias in node.names:
@@ -35,8 +39,9 @@ def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
                 yield full if full in known else str(node.module)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "ssorl")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
-            yield node.value
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
+            parts = re.split("[.:]", node.value)
+            yield max((n for n in (".".join(parts[:k]) for k in range(1, len(parts) + 1)) if n in known), key=len)
 
 
 def top(name: str) -> str:

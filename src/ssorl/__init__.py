@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from ssorl.utils.version import __version__
 
 PUBLIC: dict[str, str] = {  # name -> the module it is in, imported on first use: `import ssorl` stays quick
     "load": "ssorl.data",

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import tyro
 
-from ssorl import __version__
 from ssorl.cli.behaviour import Behaviour
 from ssorl.cli.completion import ASK, Completion, candidates
 from ssorl.cli.data import Data
@@ -24,6 +23,7 @@ from ssorl.cli.stop import stoppable
 from ssorl.cli.study import Study
 from ssorl.cli.words import COMMON, check
 from ssorl.utils.errors import SsorlError
+from ssorl.utils.version import __version__
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 FAILED, MISTAKE = 1, 2  # what a command ends with, besides 0, 130 and 143: docs/command-line.md

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from ssorl.cli.options import Json, arg, print_json
+from ssorl.evaluation import EPISODES
 from ssorl.utils.errors import SsorlError
 
 
@@ -18,7 +19,7 @@ class Evaluate:
 
     path: Annotated[tyro.conf.Positional[Path], arg("PATH", "a policy file, or a run folder")]
     env: Annotated[str | None, arg("ENV", "hopper, maze2d-umaze-dense, a Gymnasium id (the policy's own)")] = None
-    episodes: Annotated[int, arg("N", "episodes a policy (30)")] = 30
+    episodes: Annotated[int, arg("N", f"episodes a policy ({EPISODES})")] = EPISODES
     seed: Annotated[int, arg("N", "of the starting states (0)")] = 0
     variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle, or all (ss)")] = None
     video: Annotated[Path | None, arg("FILE", "film the first policy's first episode to a .gif or .mp4")] = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from ssorl.cli.options import Flat, Input, Json, Preset, Third, arg, note, print_json
+from ssorl.evaluation import EPISODES
 from ssorl.utils.errors import SsorlError
 
 DATASET = "sim/hopper-medium-expert"
@@ -63,7 +64,7 @@ class Run:
     env: Annotated[str | None, arg("NAME", "where policies are played; none: estimate from the data (the data's)")] = (
         None
     )
-    episodes: Annotated[int | None, arg("N", "played by each policy (30)")] = None
+    episodes: Annotated[int | None, arg("N", f"played by each policy ({EPISODES})")] = None
     policy: Annotated[
         Literal["average", "last"], arg("{average,last}", "which weights: averaged over training or the last (average)")
     ] = "average"

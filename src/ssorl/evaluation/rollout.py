@@ -12,6 +12,7 @@ import numpy as np
 
 from ssorl import envs
 from ssorl.agents.base import Agent
+from ssorl.evaluation import EPISODES
 from ssorl.evaluation.policy import TrainedPolicy, Weights, advance, weights
 from ssorl.utils.errors import SsorlError
 
@@ -59,7 +60,7 @@ def bootstrap(values: np.ndarray, seed: int = 0, draws: int = DRAWS) -> Interval
 def evaluate(
     players: Sequence[TrainedPolicy],
     env: str,
-    episodes: int = 30,
+    episodes: int = EPISODES,
     seed: int = 0,
     progress: Callable[[int, str], None] | None = None,
     threads: int | None = None,

@@ -18,6 +18,7 @@ from ssorl.agents.base import Agent
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split
+from ssorl.evaluation import EPISODES
 from ssorl.idm.fill import MODEL_PRESETS, resolve
 from ssorl.idm.label import Labeller, check_fit, counted_as_true
 from ssorl.idm.model import IdmConfig
@@ -28,7 +29,6 @@ from ssorl.utils.validation import is_seed, number, whole
 VARIANTS = ("baseline", "ss", "oracle")
 SETUPS: dict[str, Callable[..., Split]] = {"coupled": splits.coupled, "decoupled": splits.decoupled}
 DEFAULT_IDM = "robust"
-EPISODES = 30  # played by each policy at the end, where nobody asks for another number
 MOST_SEEDS = 10_000
 LOOKS = {"quick": 5, "paper": 10}  # times that a training is looked at, by preset
 

@@ -10,6 +10,7 @@ from ssorl.agents import make
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.envs import TrustedName, require_trusted
+from ssorl.evaluation import EPISODES
 from ssorl.evaluation.policy import Policy, TrainedPolicy
 from ssorl.evaluation.rollout import Scores
 from ssorl.evaluation.rollout import evaluate as play
@@ -79,7 +80,9 @@ def train(
     return Policy(TrainedPolicy(kind, params, done.scaler, eps.meta.low, eps.meta.high), eps.meta.env, eps.meta.source)
 
 
-def evaluate(policies: Policy | Sequence[Policy], env: str | None = None, episodes: int = 30, seed: int = 0) -> Scores:
+def evaluate(
+    policies: Policy | Sequence[Policy], env: str | None = None, episodes: int = EPISODES, seed: int = 0
+) -> Scores:
     """What one or several policies earn in an environment, by default the one their data came from."""
     some = [policies] if isinstance(policies, Policy) else list(policies)
     if env:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ssorl import __version__
 from ssorl.study import scheduler
 from ssorl.study.grid import Cell, digest
 from ssorl.study.remote_store import RemoteStore
@@ -29,6 +28,7 @@ from ssorl.study.scheduler import MOST_ON_CPU, Outcome, shape
 from ssorl.study.store import finished, wait_for_others
 from ssorl.utils.cache import root
 from ssorl.utils.errors import SsorlError
+from ssorl.utils.version import __version__
 
 RETRIES = 3  # of a task whose machine or process was lost
 AT_ONCE = 256  # batches that Ray is told of at a time

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ssorl import __version__
 from ssorl.agents.base import Agent
 from ssorl.agents.serialise import describe
 from ssorl.data.episodes import Episodes
@@ -26,6 +25,7 @@ from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.files import DamagedError, sealed, write_sealed
 from ssorl.utils.networks import Params
 from ssorl.utils.trees import flat, unflat
+from ssorl.utils.version import __version__
 
 TRAINING, ENGINE = "ssorl training", 1  # the second changes when the same settings no longer give the same bits
 VERSIONS = {
