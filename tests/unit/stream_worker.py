@@ -15,8 +15,8 @@ from pathlib import Path
 import fuzz_worker
 
 from ssorl.data import Episodes, concat, load
-from ssorl.data.formats import parted
-from ssorl.data.stream import survey
+from ssorl.data.formats import open_parts
+from ssorl.data.stream import open_stream
 from ssorl.data.validate import ReadOptions
 from ssorl.utils.errors import SsorlError
 
@@ -31,7 +31,7 @@ def both_ways(path: Path, format: str | None = None) -> Episodes:
     except SsorlError as err:
         refused = err
     try:
-        stream = survey(parted(path, format), ReadOptions(), size=5)
+        stream = open_stream(open_parts(path, format), ReadOptions(), size=5)
         parts = concat([part.eps for part in stream.parts()])
     except SsorlError as err:
         if whole is not None and not re.search(ONLY_WHOLE, str(err)):

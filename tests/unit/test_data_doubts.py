@@ -15,8 +15,8 @@ from ssorl.cli import main
 from ssorl.data import load, load_pair, save
 from ssorl.data import stream as parts
 from ssorl.data.formats import d4rl as d4rl_module
-from ssorl.data.formats import parted
-from ssorl.data.stats import apart, collapsed
+from ssorl.data.formats import open_parts
+from ssorl.data.stats import differing_rows, precision_warnings
 from ssorl.data.validate import ReadOptions
 from ssorl.utils.errors import DataError
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceW
 
 def opened(path, size=5, min_length=0):
     wish = ReadOptions(min_length)
-    return parts.survey(parted(path, None, wish), wish, size)
+    return parts.open_stream(open_parts(path, None, wish), wish, size)
 
 
 # --- names
@@ -116,8 +116,8 @@ def test_a_pickle_of_empty_trajectories_alone_is_refused(tmp_path):
 def test_apart_forgives_rounding_and_nothing_else():
     a = np.array([[1.0, 100.0], [0.0, 1.7e9], [3.0, 3.0], [1.0, 1.0], [5e-7, 2.0]])
     b = np.array([[1.000001, 100.0], [0.0, 1.7e9 + 99], [3.001, 3.0], [np.nan, 1.0], [0.0, 2.0]])
-    assert apart(a, b).tolist() == [2]
-    assert apart(a[:, 0], b[:, 0]).tolist() == [2] and apart(a[:0], b[:0]).tolist() == []
+    assert differing_rows(a, b).tolist() == [2]
+    assert differing_rows(a[:, 0], b[:, 0]).tolist() == [2] and differing_rows(a[:0], b[:0]).tolist() == []
 
 
 @pytest.mark.parametrize("block", [3, 1000])
@@ -256,11 +256,11 @@ def test_counts_that_float32_stops_are_noted_too(tmp_path, format, kind):
 
 def test_float64_that_float32_can_hold_is_not_noted():
     rng = np.random.default_rng(0)
-    assert collapsed(clock(500.0)) == []  # steps that float32 can tell apart
-    assert collapsed(clock(0.1).astype(np.float32)) == []
-    assert collapsed(1000 + np.arange(50)[:, None]) == []  # counts that float32 can tell apart
-    assert collapsed(rng.normal(size=(50, 3))) == [] and collapsed(np.zeros((0, 3))) == []
+    assert precision_warnings(clock(500.0)) == []  # steps that float32 can tell apart
+    assert precision_warnings(clock(0.1).astype(np.float32)) == []
+    assert precision_warnings(1000 + np.arange(50)[:, None]) == []  # counts that float32 can tell apart
+    assert precision_warnings(rng.normal(size=(50, 3))) == [] and precision_warnings(np.zeros((0, 3))) == []
     resting = np.where(np.arange(50) < 40, 1 + 1e-9 * rng.normal(size=50), np.linspace(0, 1, 50))[:, None]
     constant = 3 + 1e-15 * rng.normal(size=(50, 1))
-    assert collapsed(np.hstack([resting, constant])) == []
-    assert len(collapsed(np.hstack([resting, clock(0.1)[:1] + rng.normal(size=(50, 3))]))) == 1
+    assert precision_warnings(np.hstack([resting, constant])) == []
+    assert len(precision_warnings(np.hstack([resting, clock(0.1)[:1] + rng.normal(size=(50, 3))]))) == 1

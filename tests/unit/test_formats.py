@@ -24,9 +24,9 @@ from samples import FORMATS, assert_same, bits, make, place, poke
 
 from ssorl.data import Episodes, concat, load, load_pair, save
 from ssorl.data.collections import d4rl_download
-from ssorl.data.formats import parted
-from ssorl.data.stream import survey
-from ssorl.data.validate import ANY, within
+from ssorl.data.formats import open_parts
+from ssorl.data.stream import open_stream
+from ssorl.data.validate import READ_ALL, files_below
 from ssorl.envs.scores import SCORES
 from ssorl.utils.errors import DataError, SsorlError
 
@@ -654,7 +654,7 @@ def test_lerobot_more_than_one_state_feature_and_none_of_the_images(tmp_path):
 
 def streamed(path: Path) -> Episodes:
     """The same file or folder, read some trajectories at a time."""
-    return concat([part.eps for part in survey(parted(path), ANY, 5).parts()])
+    return concat([part.eps for part in open_stream(open_parts(path), READ_ALL, 5).parts()])
 
 
 def test_lerobot_state_features_come_in_one_order_whatever_that_of_the_file(tmp_path):
@@ -689,7 +689,7 @@ def test_lerobot_chunks_may_be_links(tmp_path):
     (tmp_path / "elsewhere" / "back").symlink_to(path / "data")  # a circle is walked once
     check_lerobot(load(path), want)
     assert streamed(path).same(load(path)) and load(path, min_length=4).n_episodes == 2
-    assert [f.name for f in within(path / "data")] == ["file-000.parquet"] * 2
+    assert [f.name for f in files_below(path / "data")] == ["file-000.parquet"] * 2
 
 
 def test_lerobot_without_a_chunk_is_refused(tmp_path):
@@ -722,7 +722,7 @@ def test_lerobot_tells_which_observations_it_left_out(tmp_path):
     columns["observation.task"] = pa.array(["push"] * want.n_steps)
     path = lerobot(tmp_path / "robot", {"a.parquet": pa.table(columns)}, "v3.0")
     told = "observation.grid, observation.task were left out: only numbers and vectors of numbers are read"
-    assert load(path).meta.notes[0] == told and survey(parted(path), ANY).meta == load(path).meta
+    assert load(path).meta.notes[0] == told and open_stream(open_parts(path), READ_ALL).meta == load(path).meta
 
 
 @pytest.mark.parametrize("missing", ["null rows", "NaN rows", "null column", "no column"])

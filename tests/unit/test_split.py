@@ -6,7 +6,7 @@ from conftest import make_episodes
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ssorl.data.split import THIRDS, Split, apply, by_return, copies, coupled, decoupled, truth, wide
+from ssorl.data.split import THIRDS, Split, apply, coupled, decoupled, first_copies, order_by_return, truth, wide
 from ssorl.idm.fit import hold_out
 from ssorl.utils.errors import DataError
 
@@ -22,7 +22,7 @@ def test_coupled_draws_from_the_bottom(n, fraction, quality, seed):
     assume(0 < n_labelled <= n_pool)
     split = coupled(eps, fraction, quality, seed)
     assert len(split.labelled) == n_labelled == len(set(split.labelled))
-    assert set(split.labelled) <= set(by_return(eps)[:n_pool])
+    assert set(split.labelled) <= set(order_by_return(eps)[:n_pool])
     assert sorted([*split.labelled, *split.unlabelled]) == list(range(n))
     again = coupled(eps, fraction, quality, seed)
     assert np.array_equal(split.labelled, again.labelled)
@@ -30,7 +30,7 @@ def test_coupled_draws_from_the_bottom(n, fraction, quality, seed):
 
 def test_the_worst_trajectory_can_be_drawn():
     eps = make_episodes([2] * 20)
-    worst = by_return(eps)[0]
+    worst = order_by_return(eps)[0]
     assert worst in coupled(eps, 0.1, 10, seed=0).labelled  # the bottom 10 % of 20 are both labelled
 
 
@@ -38,7 +38,7 @@ def test_the_worst_trajectory_can_be_drawn():
 def test_decoupled_draws_from_its_thirds(n, labelled, unlabelled, fraction, seed):
     eps = make_episodes([2] * n, seed=seed)
     split = decoupled(eps, labelled, fraction, unlabelled, 0.1, seed)
-    order = by_return(eps)
+    order = order_by_return(eps)
     cuts = [int(n * i / 3 + 0.5) for i in range(4)]
     third = {name: set(order[a:b]) for name, a, b in zip(THIRDS, cuts[:-1], cuts[1:], strict=True)}
     assert set(split.labelled) <= third[labelled] and set(split.unlabelled) <= third[unlabelled]
@@ -62,10 +62,10 @@ def test_a_split_stays_what_it_is():
 def test_copies_keep_their_actions_together(seed, quality):
     """What one copy shows is not hidden in another, and a model is not validated by what it was fitted to."""
     eps = make_episodes([2] * 30, seed=seed)
-    assert np.array_equal(copies(eps), np.arange(30))
+    assert np.array_equal(first_copies(eps), np.arange(30))
     repeated = np.sort(np.random.default_rng(seed).choice(30, 50))
     twice = eps.take(repeated)
-    assert np.array_equal(repeated[copies(twice)], repeated)  # a copy is found, and of what it is
+    assert np.array_equal(repeated[first_copies(twice)], repeated)  # a copy is found, and of what it is
     split = coupled(twice, 0.2, quality, seed)
     assert not set(repeated[split.labelled]) & set(repeated[split.unlabelled])
     most = np.bincount(repeated).max()
@@ -80,11 +80,11 @@ def test_ways_between_one_start_and_one_goal_are_no_copies():
     obs = eps.obs.reshape(30, 6, 3).copy()
     obs[:, 0], obs[:, -1] = 0, 1
     eps = replace(eps, obs=obs.reshape(-1, 3), rew=np.full_like(eps.rew, -1))
-    assert np.array_equal(copies(eps), np.arange(30))
+    assert np.array_equal(first_copies(eps), np.arange(30))
     split = coupled(eps, 0.1, 50, seed=1)
     assert len(split.labelled) == 3
     repeated = np.sort(np.r_[np.arange(30), 4, 4, 17])
-    assert np.array_equal(repeated[copies(eps.take(repeated))], repeated)
+    assert np.array_equal(repeated[first_copies(eps.take(repeated))], repeated)
 
 
 @given(SEEDS)

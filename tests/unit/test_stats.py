@@ -7,7 +7,7 @@ from conftest import make_episodes
 from ssorl.data import apply, concat, coupled
 from ssorl.data.collections import pointmass as builtin
 from ssorl.data.episodes import action_range
-from ssorl.data.stats import duplicates, oddities, profile, standardiser
+from ssorl.data.stats import data_warnings, duplicates, profile, standardiser
 
 
 def test_standardiser_leaves_constant_dimensions_finite():
@@ -45,7 +45,7 @@ def test_oddities_are_told():
     eps.obs[:, 2] = 1
     eps.act[:, 0] = 1
     eps.rew[:] = 0
-    told = " ".join(oddities(concat([eps, eps[0]])))
+    told = " ".join(data_warnings(concat([eps, eps[0]])))
     for words in (
         "observation dimensions 2 never",
         "action dimensions 0 never",
@@ -60,23 +60,23 @@ def test_oddities_are_told():
 def test_rewards_of_an_unusual_size_are_told(unit, told):
     eps = make_episodes([30, 40])
     eps.rew[:] = np.where(np.arange(70) % 2, unit, -unit / 2)
-    assert bool([t for t in oddities(eps) if t.startswith("rewards are ")]) == told
+    assert bool([t for t in data_warnings(eps) if t.startswith("rewards are ")]) == told
     eps.rew[1:] = 0  # one reward at the end of a maze: its size is that of what there is
-    assert bool([t for t in oddities(eps) if t.startswith("rewards are ")]) == (unit == 1e-3)
+    assert bool([t for t in data_warnings(eps) if t.startswith("rewards are ")]) == (unit == 1e-3)
 
 
 def test_where_a_range_was_taken_from_what_is_seen_is_told():
     eps = make_episodes([30, 40], n_act=3)
-    assert not [t for t in oddities(eps) if "action range" in t]
+    assert not [t for t in data_warnings(eps) if "action range" in t]
     eps.act[:, 1] /= 100
-    told = oddities(again(eps))
+    told = data_warnings(again(eps))
     assert told == [
         "no action range is declared: the range seen is taken for it in dimensions 1, and [-1, 1] in the others; "
         "if the robot can do more, declare it with `ssorl data convert --action-range`"
     ]
     eps.act[:, 2] = np.where(eps.act[:, 2] > 0, 1, -1)  # half of the values whose range is [-1, 1], and two
-    assert "51% of the action values sit at a bound" in oddities(again(eps))[0]
-    assert oddities(again(eps.with_actions(eps.act * 5)))[0].startswith(
+    assert "51% of the action values sit at a bound" in data_warnings(again(eps))[0]
+    assert data_warnings(again(eps.with_actions(eps.act * 5)))[0].startswith(
         "no action range is declared: the range seen is taken for it; "
     )
 
@@ -90,11 +90,11 @@ def again(eps):
 def test_actions_that_may_be_choices_are_told(n, told):
     eps = make_episodes([30, 40])
     choices = np.stack([np.arange(70) % n, np.zeros(70)], axis=1).astype(np.float32)
-    found = [t for t in oddities(eps.with_actions(choices)) if "whole numbers" in t]
+    found = [t for t in data_warnings(eps.with_actions(choices)) if "whole numbers" in t]
     assert len(found) == told and (not told or f"at most {n} values a dimension" in found[0])
     choices[3] += 0.5
-    assert not [t for t in oddities(eps.with_actions(choices)) if "whole numbers" in t]
-    assert not [t for t in oddities(eps.with_actions(choices * 0)) if "whole numbers" in t]
+    assert not [t for t in data_warnings(eps.with_actions(choices)) if "whole numbers" in t]
+    assert not [t for t in data_warnings(eps.with_actions(choices * 0)) if "whole numbers" in t]
 
 
 def test_profile_counts(pointmass):

@@ -18,8 +18,8 @@ from systems import TINY, hide, linear
 
 from ssorl.data import apply, concat, coupled, decoupled, load, load_pair, save, truth, wide
 from ssorl.data import stream as parts_module
-from ssorl.data.formats import parted, writer
-from ssorl.data.stream import about, chain, large, spans, survey
+from ssorl.data.formats import open_parts, writer
+from ssorl.data.stream import chain, exceeds_memory, header_of, open_stream, part_bounds
 from ssorl.data.validate import ReadOptions
 from ssorl.idm import stream as stream_module
 from ssorl.idm.fill import fill
@@ -39,7 +39,7 @@ def eps():
 
 def opened(path, size, min_length=0, format=None, actions=True):
     wish = ReadOptions(min_length, actions)
-    return survey(parted(path, format, wish), wish, size)
+    return open_stream(open_parts(path, format, wish), wish, size)
 
 
 def together(stream):
@@ -139,9 +139,9 @@ def test_a_fault_is_named_as_in_the_whole_file(tmp_path, eps, format):
 def test_what_cannot_be_read_in_parts_says_so(tmp_path, eps):
     save(eps, tmp_path / "a.pkl")
     with pytest.raises(DataError, match="a pickle is one object"):
-        parted(tmp_path / "a.pkl")
+        open_parts(tmp_path / "a.pkl")
     with pytest.raises(DataError, match="not kept in a file"):
-        parted("builtin/pointmass")
+        open_parts("builtin/pointmass")
     np.savez(tmp_path / "f.npz", **{**vars_of(eps), "obs": np.asfortranarray(eps.obs)})
     assert load(tmp_path / "f.npz").obs.tobytes() == eps.obs.tobytes()
     with pytest.raises(DataError, match="obs is stored column by column"):
@@ -169,18 +169,18 @@ def test_damaged_files_are_refused_in_parts_as_at_once(tmp_path, format):
 
 
 def test_spans_hold_at_most_so_many_steps_or_one_trajectory():
-    assert list(spans(np.array([0, 3, 5, 20, 22, 23]), 5)) == [(0, 2), (2, 3), (3, 5)]
-    assert list(spans(np.array([0, 3, 5]), 100)) == [(0, 2)]
+    assert list(part_bounds(np.array([0, 3, 5, 20, 22, 23]), 5)) == [(0, 2), (2, 3), (3, 5)]
+    assert list(part_bounds(np.array([0, 3, 5]), 100)) == [(0, 2)]
 
 
 def test_large_files_are_told_from_small_ones(tmp_path, monkeypatch, eps):
     save(eps, tmp_path / "a", "lerobot")
     size = sum(f.stat().st_size for f in (tmp_path / "a").rglob("*") if f.is_file())
-    assert not large(tmp_path / "a")
+    assert not exceeds_memory(tmp_path / "a")
     monkeypatch.setattr(parts_module, "free_memory", lambda: 8.0 * size)
-    assert not large(tmp_path / "a")
+    assert not exceeds_memory(tmp_path / "a")
     monkeypatch.setattr(parts_module, "free_memory", lambda: 8.0 * size - 1)
-    assert large(tmp_path / "a")
+    assert exceeds_memory(tmp_path / "a")
 
 
 # --- splits and pairs
@@ -232,9 +232,9 @@ def test_parts_are_written_as_the_whole_is(tmp_path, eps, format):
     at_once, in_parts = place(tmp_path, format, "one"), place(tmp_path, format, "two")
     save(eps, at_once, format, extras=extras)
     pieces = [
-        (eps[a:b], {k: v[eps.start[a] : eps.start[b]] for k, v in extras.items()}) for a, b in spans(eps.start, 9)
+        (eps[a:b], {k: v[eps.start[a] : eps.start[b]] for k, v in extras.items()}) for a, b in part_bounds(eps.start, 9)
     ]
-    writer(in_parts, format).save_parts(about(eps), iter(pieces), in_parts)
+    writer(in_parts, format).save_parts(header_of(eps), iter(pieces), in_parts)
     assert len(pieces) > 4
     assert_same(load(in_parts), load(at_once))
     if format == "npz":

@@ -91,7 +91,7 @@ class DataConvert:
     def run(self) -> None:
         """Load and save."""
         from ssorl.data import save
-        from ssorl.data.validate import declared
+        from ssorl.data.validate import declare_range
 
         words = list(self.words)
         dataset = None if self.source.labelled or not words else words.pop(0)
@@ -100,7 +100,7 @@ class DataConvert:
             raise SsorlError("name one place to write to: ssorl data convert DATASET TARGET, or --out TARGET")
         out, eps = Path(targets[0]), Input(**vars(self.source), dataset=dataset).load()
         if self.action_range is not None:
-            eps = declared(eps, *_bounds(self.action_range))
+            eps = declare_range(eps, *_bounds(self.action_range))
         save(eps, out, self.to, self.force)
         tell(self.json, {"out": str(out), "trajectories": len(eps), "steps": eps.n_steps, "notes": eps.meta.notes})
 

@@ -113,7 +113,7 @@ class Label:
 
     def _streams(self, module) -> bool:
         """Whether to go through the data in parts: if asked to, or if the files are large and it can be done."""
-        from ssorl.data.stream import large
+        from ssorl.data.stream import exceeds_memory
 
         lacking = None
         if not hasattr(module, "save_parts"):
@@ -124,7 +124,7 @@ class Label:
             raise SsorlError(lacking)
         names = [Path(n) for n in (self.input.dataset, self.input.labelled, self.input.unlabelled) if n]
         found = [n for n in names if n.exists() and n.suffix not in (".pkl", ".pickle")]
-        return self.stream or (not lacking and len(found) == len(names) and large(*found))
+        return self.stream or (not lacking and len(found) == len(names) and exceeds_memory(*found))
 
     def _names(self) -> tuple[str, ...]:
         """The dataset, or the labelled and the unlabelled file; none where what was given makes no sense."""
@@ -154,8 +154,8 @@ class Label:
 
     def _open(self, progress, passes: int):
         """The same as a stream, and the number of the first trajectory to fill."""
-        from ssorl.data.formats import parted
-        from ssorl.data.stream import chain, survey
+        from ssorl.data.formats import open_parts
+        from ssorl.data.stream import chain, open_stream
         from ssorl.data.validate import ReadOptions
         from ssorl.idm.label import ignored
 
@@ -164,9 +164,11 @@ class Label:
             one.load()  # says what is wrong, or is of a dataset that is no file
             raise SsorlError(f"{one.dataset}: is not kept in a file that can be read in parts; leave out --stream")
         wishes = [ReadOptions(one.min_length), ReadOptions(one.min_length, actions=False)]
-        files = [parted(name, one.format, w) for name, w in zip(names, wishes, strict=False)]
+        files = [open_parts(name, one.format, w) for name, w in zip(names, wishes, strict=False)]
         progress.totals["reading"] = (passes * sum(f.n_steps for f in files), "steps")
-        found = [survey(f, w, progress=lambda n: progress("reading", n)) for f, w in zip(files, wishes, strict=False)]
+        found = [
+            open_stream(f, w, progress=lambda n: progress("reading", n)) for f, w in zip(files, wishes, strict=False)
+        ]
         if len(found) == 2:
             known, other = found
             return chain(known, replace(other, meta=ignored(other.meta))), 0 if self.union else len(known)

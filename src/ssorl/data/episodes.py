@@ -11,9 +11,11 @@ import numpy as np
 
 from ssorl.utils.errors import DataError
 
-ROUNDING = 1e-4  # how far an action may leave its range, as a share of it, before that is an error
+RANGE_TOL = 1e-4  # how far an action may leave its range, as a share of it, before that is an error
 SMALL = 0.25  # actions nearer to zero than this fill too little of [-1, 1] for it to be their range
-STILL = 1e-6  # a dimension that varies by no more than this, as a share of its size, is constant but for rounding
+CONSTANT_TOL = (
+    1e-6  # a dimension that varies by no more than this, as a share of its size, is constant but for rounding
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Meta:
             return None
         return (returns - self.random_return) / (self.expert_return - self.random_return)
 
-    def noting(self, *notes: str) -> Meta:
+    def with_notes(self, *notes: str) -> Meta:
         """The same with further notes."""
         return replace(self, notes=self.notes + tuple(n for n in notes if n not in self.notes))
 
@@ -236,8 +238,8 @@ def action_range(act: np.ndarray) -> dict:
     some = act if seen.all() else act[seen]  # no copy of a table that is whole
     low, high = (some.min(0), some.max(0)) if len(some) and n_act else (np.zeros(n_act), np.zeros(n_act))
     size = np.maximum(np.abs(low), np.abs(high))
-    taken = (size < SMALL) & (high - low > STILL * size)  # a dimension that never moves tells of no range
-    taken |= (size > 1 + ROUNDING).any()
+    taken = (size < SMALL) & (high - low > CONSTANT_TOL * size)  # a dimension that never moves tells of no range
+    taken |= (size > 1 + RANGE_TOL).any()
     return {
         "act_low": tuple(float(x) for x in np.where(taken, low, -1)),
         "act_high": tuple(float(x) for x in np.where(taken, high, 1)),

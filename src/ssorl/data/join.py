@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.data.validate import ANY, Raw, ReadOptions, build, narrow, noted, shown
+from ssorl.data.validate import READ_ALL, Raw, ReadOptions, as_floats, build, escaped, with_reader_notes
 from ssorl.utils.errors import DataError
 
 
@@ -19,21 +19,21 @@ class Trajectory(NamedTuple):
     act: np.ndarray | None  # [T, A], NaN where missing; None = no actions at all
     rew: np.ndarray  # [T]
     terminated: bool
-    torn: int = 0  # steps whose next state is stored twice and not the same
+    mismatched: int = 0  # steps whose next state is stored twice and not the same
 
 
-def join(trajectories: Iterable[Trajectory], meta: Meta, wish: ReadOptions = ANY) -> Episodes:
+def join(trajectories: Iterable[Trajectory], meta: Meta, options: ReadOptions = READ_ALL) -> Episodes:
     """Episodes from trajectories one by one; those whose last observation is unknown lose their last step."""
-    raw = gather(trajectories, meta, wish)
-    return build(*raw[:5], noted(meta, raw.dropped, raw.torn), wish)
+    raw = gather(trajectories, meta, options)
+    return build(*raw[:5], with_reader_notes(meta, raw.dropped, raw.mismatched), options)
 
 
-def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: ReadOptions = ANY) -> Raw:
+def gather(trajectories: Iterable[Trajectory], meta: Meta, options: ReadOptions = READ_ALL) -> Raw:
     """Trajectories end to end, each found to have the shape of the others."""
-    src, parts, dropped, torn = meta.source, [], 0, 0
+    src, parts, dropped, mismatched = meta.source, [], 0, 0
     n_act, sized = len(meta.act_low), None  # sized: the first trajectory that is not empty
-    for e, (obs, act, rew, terminated, n_torn) in enumerate(trajectories, wish.first):
-        obs, rew = floats(src, e, "observations", obs), floats(src, e, "rewards", rew)
+    for e, (obs, act, rew, terminated, n_torn) in enumerate(trajectories, options.first):
+        obs, rew = float_array(src, e, "observations", obs), float_array(src, e, "rewards", rew)
         rew = rew[:, 0] if rew.ndim == 2 and rew.shape[1] == 1 else rew
         if obs.ndim == 1:
             obs = obs[:, None]
@@ -42,10 +42,10 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: ReadOptions = A
                 f"{src}: trajectory {e} has observations of shape {obs.shape} and rewards of shape {rew.shape}; "
                 "give [steps, size] and [steps]"
             )
-        if not wish.actions:
+        if not options.actions:
             act = None
         if act is not None:
-            act = floats(src, e, "actions", act)
+            act = float_array(src, e, "actions", act)
             act = act[:, None] if act.ndim == 1 else act
             if act.ndim != 2:
                 raise DataError(f"{src}: trajectory {e} has actions of shape {act.shape}; give [steps, size]")
@@ -76,7 +76,7 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: ReadOptions = A
                 "put different robots into different files"
             )
         n_act = n_act if act is None else act.shape[1]
-        torn += n_torn
+        mismatched += n_torn
         parts.append((obs, act, rew, terminated))
     if sized is None:
         raise DataError(f"{src}: holds no trajectories; nothing can be learnt from an empty file")
@@ -89,14 +89,14 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, wish: ReadOptions = A
     none = np.full((1, sized[1]), np.nan, np.float32)
     obs = np.concatenate([none if p[0] is None else p[0] for p in parts])
     rew = np.concatenate([p[2] for p in parts])
-    return Raw(obs, np.concatenate(acts) if n_act else None, rew, ended, lengths, dropped, torn)
+    return Raw(obs, np.concatenate(acts) if n_act else None, rew, ended, lengths, dropped, mismatched)
 
 
-def ending(src: str, episode: int, flags: object, n_steps: int) -> bool:
+def is_terminated(src: str, episode: int, flags: object, n_steps: int) -> bool:
     """Whether a trajectory terminated, from one flag a step (or none at all)."""
     if flags is None:
         return False
-    ended = floats(src, episode, "terminals", flags).reshape(-1)
+    ended = float_array(src, episode, "terminals", flags).reshape(-1)
     if len(ended) != n_steps:
         raise DataError(
             f"{src}: trajectory {episode} has {len(ended)} terminals but {n_steps} rewards; they must be equally many"
@@ -107,14 +107,14 @@ def ending(src: str, episode: int, flags: object, n_steps: int) -> bool:
     return bool(ended[-1:].any())
 
 
-def floats(src: str, episode: int, what: str, array: object) -> np.ndarray:
+def float_array(src: str, episode: int, what: str, array: object) -> np.ndarray:
     """What a reader found for one trajectory, not yet checked, or a sentence that names it."""
     try:
         out = np.asarray(array)
         if out.dtype.kind not in "fiub":
             raise ValueError(f"dtype {out.dtype}")
-        return narrow(out)
+        return as_floats(out)
     except (ValueError, TypeError) as err:
         raise DataError(
-            f"{src}: the {what} of trajectory {episode} are not an array of numbers ({shown(err)}); save them as one"
+            f"{src}: the {what} of trajectory {episode} are not an array of numbers ({escaped(err)}); save them as one"
         ) from err

@@ -16,7 +16,7 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes, action_range
 from ssorl.data.stats import digests
-from ssorl.data.validate import shown
+from ssorl.data.validate import escaped
 from ssorl.utils.errors import DataError
 from ssorl.utils.files import DamagedError, read_json, write_json
 
@@ -50,7 +50,7 @@ class Split:
                 body[name] = np.asarray(body[name], np.int64).reshape(-1)
             return cls(**body)
         except (OSError, ValueError, TypeError, KeyError, OverflowError, DamagedError) as err:
-            reason = shown(err)
+            reason = escaped(err)
             raise DataError(f"{path}: cannot be read as a split ({reason}); make it with `ssorl data split`") from err
 
 
@@ -63,13 +63,13 @@ def coupled(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int
     n_labelled = _count(eps, fraction, "--fraction")
     if not 0 < quality <= 100:
         raise DataError(f"quality is {quality:g}; it is a percentage above 0 and at most 100")
-    pool = by_return(eps)[: _round(quality / 100 * len(eps))]
+    pool = order_by_return(eps)[: _round(quality / 100 * len(eps))]
     if len(pool) < n_labelled:
         raise DataError(
             f"{eps.meta.source}: the bottom {quality:g} % has {len(pool)} of {len(eps)} trajectories but {n_labelled} "
             f"are to keep their actions; raise --quality to {100 * fraction:g} or more, or lower --fraction"
         )
-    rng, first = _rng(seed), copies(eps)
+    rng, first = _rng(seed), first_copies(eps)
     if np.array_equal(first, np.arange(len(eps))):
         labelled = np.sort(rng.choice(pool, n_labelled, replace=False))
     else:
@@ -101,7 +101,7 @@ def decoupled(
     n_labelled = _count(eps, labelled_fraction, "--labelled-fraction")
     n_unlabelled = _count(eps, unlabelled_fraction, "--unlabelled-fraction")
     cuts = [_round(len(eps) * i / 3) for i in range(4)]
-    order, rng = by_return(eps), _rng(seed)
+    order, rng = order_by_return(eps), _rng(seed)
     pools = {name: order[a:b] for name, a, b in zip(THIRDS, cuts[:-1], cuts[1:], strict=True)}
     if not all(len(p) for p in pools.values()):
         raise DataError(f"{eps.meta.source}: {len(eps)} trajectories cannot be cut into thirds; at least 3 are needed")
@@ -140,7 +140,7 @@ def wide(eps: Episodes, n_draws: int = 1000, n_bins: int = 40, seed: int = 0) ->
 
 def apply(split: Split, eps: Episodes) -> Episodes:
     """The trajectories of the split, in the dataset's order, NaN over every hidden action."""
-    chosen, hidden = members_of(split, eps)
+    chosen, hidden = split_members(split, eps)
     if np.array_equal(chosen, np.arange(len(eps))):
         act = eps.act.copy()  # the rest is shared: a split costs one action table
         out = eps
@@ -157,18 +157,18 @@ def apply(split: Split, eps: Episodes) -> Episodes:
 
 def truth(split: Split, eps: Episodes) -> np.ndarray:
     """The true actions of the steps that `apply` hides, NaN elsewhere, [S, A]. For diagnostics, never for training."""
-    chosen, hidden = members_of(split, eps)
+    chosen, hidden = split_members(split, eps)
     full = eps.take(chosen)
     full.act[~np.repeat(hidden, full.lengths)] = np.nan
     return full.act
 
 
-def by_return(eps: Episodes) -> np.ndarray:
+def order_by_return(eps: Episodes) -> np.ndarray:
     """Trajectories from the lowest return to the highest, ties in the dataset's order."""
     return np.argsort(eps.returns, kind="stable")
 
 
-def members_of(split: Split, eps: Episodes) -> tuple[np.ndarray, np.ndarray]:
+def split_members(split: Split, eps: Episodes) -> tuple[np.ndarray, np.ndarray]:
     """Trajectory numbers in ascending order, and which of them are hidden."""
     if len(eps) != split.n_episodes or fingerprint(eps) != split.fingerprint:
         raise DataError(
@@ -183,7 +183,7 @@ def members_of(split: Split, eps: Episodes) -> tuple[np.ndarray, np.ndarray]:
     return both[order], hidden[order]
 
 
-def copies(eps: Episodes) -> np.ndarray:
+def first_copies(eps: Episodes) -> np.ndarray:
     """For each trajectory the number of the first with its states and rewards: its own, where it is no copy, [E].
 
     A stream does not hold the states that would tell; its trajectories are taken to be no copies.

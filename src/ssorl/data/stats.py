@@ -29,16 +29,16 @@ class Standardiser(NamedTuple):
 
 def standardiser(eps: Episodes) -> Standardiser:
     """From all states, labelled or not: states are never hidden."""
-    return standardising(eps.obs.mean(0, dtype=np.float64), eps.obs.std(0, dtype=np.float64))
+    return standardiser_from_moments(eps.obs.mean(0, dtype=np.float64), eps.obs.std(0, dtype=np.float64))
 
 
-def standardising(mean: np.ndarray, std: np.ndarray) -> Standardiser:
+def standardiser_from_moments(mean: np.ndarray, std: np.ndarray) -> Standardiser:
     """From the moments of all states, [O] float64. The unit that a state is told in makes no difference."""
     constant = std <= np.maximum(1e-6 * np.abs(mean), TINY)
     return Standardiser(mean.astype(np.float32), np.where(constant, 1, std).astype(np.float32))
 
 
-def spread(values: np.ndarray) -> dict[str, float]:
+def moments_and_range(values: np.ndarray) -> dict[str, float]:
     """Mean, standard deviation, min and max."""
     return {
         "mean": float(values.mean()),
@@ -63,9 +63,9 @@ def profile(eps: Episodes) -> dict:
         "labelled_trajectories": int((eps.labelled_share == 1).sum()),
         "partly_labelled_trajectories": int(((eps.labelled_share > 0) & (eps.labelled_share < 1)).sum()),
         "terminated_share": float(eps.terminated[eps.start[1:] - 1].mean()),
-        "length": spread(eps.lengths),
-        "return": spread(eps.returns),
-        "normalised_return": None if norm is None else spread(norm),
+        "length": moments_and_range(eps.lengths),
+        "return": moments_and_range(eps.returns),
+        "normalised_return": None if norm is None else moments_and_range(norm),
         "action_range": {
             "low": list(eps.meta.act_low),
             "high": list(eps.meta.act_high),
@@ -74,12 +74,12 @@ def profile(eps: Episodes) -> dict:
             "seen_high": act.max(0).tolist() if len(act) else None,
         },
         "observation_range": {"low": eps.obs.min(0).tolist(), "high": eps.obs.max(0).tolist()},
-        "warnings": oddities(eps),
+        "warnings": data_warnings(eps),
         "notes": list(eps.meta.notes),
     }
 
 
-def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def differing_rows(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The rows at which [N, …] and [N, …] differ by more than rounding; NaN differs from nothing."""
     axes = tuple(range(1, a.ndim))
     rows = np.flatnonzero((a != b).any(axes))
@@ -87,14 +87,14 @@ def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return rows[(np.abs(x - y) > CLOSE * (np.abs(y) + 0.1)).any(axes)]
 
 
-def finer(kind: np.dtype) -> bool:
+def exceeds_float32(kind: np.dtype) -> bool:
     """Whether a type tells numbers apart that float32 does not: float64, and integers of more than 16 bits."""
     return kind.char == "d" or (kind.kind in "iu" and kind.itemsize > 2)
 
 
-def collapsed(obs: np.ndarray) -> list[str]:
+def precision_warnings(obs: np.ndarray) -> list[str]:
     """What to say of states, [N, O], with a column that float32 holds still, such as a clock or a counter."""
-    if not finer(obs.dtype) or not len(obs):
+    if not exceeds_float32(obs.dtype) or not len(obs):
         return []
     found = []
     with np.errstate(all="ignore"):
@@ -112,18 +112,18 @@ def collapsed(obs: np.ndarray) -> list[str]:
     return found
 
 
-def oddities(eps: Episodes) -> list[str]:
+def data_warnings(eps: Episodes) -> list[str]:
     """Sentences about what a user may want to know before training."""
     found = []
     low, high = eps.obs.min(0), eps.obs.max(0)
     constant = np.flatnonzero(low == high)
     if len(constant):
-        found.append(f"observation dimensions {listed(constant)} never change")
+        found.append(f"observation dimensions {join_names(constant)} never change")
     act = eps.act[eps.labelled]
     if len(act):
         stuck = np.flatnonzero(act.min(0) == act.max(0))
         if len(stuck):
-            found.append(f"action dimensions {listed(stuck)} never change")
+            found.append(f"action dimensions {join_names(stuck)} never change")
         found += _of_range(act, eps.meta) + _of_choices(act)
     elif eps.n_steps:
         found.append("no step has an action: nothing can teach an inverse dynamics model")
@@ -150,7 +150,7 @@ def _of_range(act: np.ndarray, meta: Meta) -> list[str]:
     if at_bound.size and at_bound.mean() > 0.05:
         found.append(f"{at_bound.mean():.0%} of the action values sit at a bound of their range")
     if seen.any():
-        where = "" if seen.all() else f" in dimensions {listed(np.flatnonzero(seen))}, and [-1, 1] in the others"
+        where = "" if seen.all() else f" in dimensions {join_names(np.flatnonzero(seen))}, and [-1, 1] in the others"
         found.append(
             f"no action range is declared: the range seen is taken for it{where}; if the robot can do more, declare it "
             "with `ssorl data convert --action-range`"
@@ -203,7 +203,7 @@ def digests(eps: Episodes) -> np.ndarray:
     )
 
 
-def listed(names: Sequence | np.ndarray, n: int = 8) -> str:
+def join_names(names: Sequence | np.ndarray, n: int = 8) -> str:
     """The first of some names or numbers, and how many more there are."""
-    shown = ", ".join(str(name) for name in names[:n])
-    return shown + (f" and {len(names) - n} more" if len(names) > n else "")
+    text = ", ".join(str(name) for name in names[:n])
+    return text + (f" and {len(names) - n} more" if len(names) > n else "")

@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta, action_range, offsets
-from ssorl.data.split import Split, members_of
-from ssorl.data.stats import collapsed
-from ssorl.data.validate import Raw, ReadOptions, build, noted, reading, within
+from ssorl.data.split import Split, split_members
+from ssorl.data.stats import precision_warnings
+from ssorl.data.validate import Raw, ReadOptions, build, files_below, parser_errors, with_reader_notes
 from ssorl.utils.errors import DataError
 
 SIZE = 1 << 18  # steps read together, unless a single trajectory has more: it is never cut
 SHARE = 1 / 8  # of the free memory: larger files are not loaded whole, since unpacked they take several times that
 
 
-class About(NamedTuple):
+class Header(NamedTuple):
     """What a writer must know before the first trajectory comes."""
 
     meta: Meta
@@ -32,15 +32,15 @@ class About(NamedTuple):
     n_act: int
 
 
-Labelled = tuple[Episodes, dict[str, np.ndarray]]  # some trajectories, and the extras that go beside them
+LabelledPart = tuple[Episodes, dict[str, np.ndarray]]  # some trajectories, and the extras that go beside them
 
 
-def about(eps: Episodes) -> About:
+def header_of(eps: Episodes) -> Header:
     """Of trajectories in memory."""
-    return About(eps.meta, eps.n_episodes, eps.n_steps, eps.n_obs, eps.n_act)
+    return Header(eps.meta, eps.n_episodes, eps.n_steps, eps.n_obs, eps.n_act)
 
 
-class Parted(NamedTuple):
+class PartReader(NamedTuple):
     """A file of some format that can be read in parts."""
 
     meta: Meta  # what it says of itself, with the notes of its reader
@@ -49,9 +49,9 @@ class Parted(NamedTuple):
     read: Callable[[int], Iterator[Raw]]  # once through the file, so many steps at a time
 
 
-def large(*paths: Path) -> bool:
+def exceeds_memory(*paths: Path) -> bool:
     """Whether files or folders together are larger than may be loaded without a thought."""
-    files = [f for p in paths for f in ([p] if p.is_file() else within(p))]
+    files = [f for p in paths for f in ([p] if p.is_file() else files_below(p))]
     return sum(f.stat().st_size for f in files if f.is_file()) > SHARE * free_memory()
 
 
@@ -67,7 +67,7 @@ def free_memory() -> float:
     return min(found)
 
 
-def spans(start: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
+def part_bounds(start: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
     """First trajectory and the one past the last of each part: at most `size` steps, or one trajectory."""
     first = 0
     while first < len(start) - 1:
@@ -91,7 +91,7 @@ class Stream:
     It answers what `ssorl.data.split` asks of Episodes, so that a split can be drawn from it.
     """
 
-    files: tuple[tuple[Parted, ReadOptions], ...]
+    files: tuple[tuple[PartReader, ReadOptions], ...]
     size: int  # steps read together
     inside: Meta  # as the actions of the files are checked: their range holds those that a split hides too
     meta: Meta
@@ -146,15 +146,15 @@ class Stream:
 
     def _read(self) -> Iterator[tuple[int, Episodes]]:
         number = 0
-        for file, wish in self.files:
-            for eps, _ in _checked(file, wish, replace(self.inside, source=file.meta.source), self.size):
+        for file, options in self.files:
+            for eps, _ in _checked(file, options, replace(self.inside, source=file.meta.source), self.size):
                 if eps is not None:
                     yield number, replace(eps, meta=self.meta)
                     number += len(eps)
 
     def split(self, split: Split) -> Stream:
         """What `apply` is to Episodes: the trajectories of the split, the actions that it hides told apart."""
-        chosen, hidden = members_of(split, self)  # type: ignore[arg-type]  a stream answers all that is asked there
+        chosen, hidden = split_members(split, self)  # type: ignore[arg-type]  a stream answers all that is asked there
         low, high = (np.where(hidden[:, None], np.nan, x[chosen]) for x in (self.low, self.high))
         meta = self.meta
         if meta.act_range != "declared":  # for the reason given in `apply`
@@ -172,18 +172,18 @@ class Stream:
         )
 
 
-def survey(
-    file: Parted, wish: ReadOptions, size: int | None = None, progress: Callable[[int], None] | None = None
+def open_stream(
+    file: PartReader, options: ReadOptions, size: int | None = None, progress: Callable[[int], None] | None = None
 ) -> Stream:
     """Once through a file: everything in it is checked, and what a stream holds of each trajectory is noted."""
     size = size or SIZE
-    found, lost, short, dropped, torn, n_act = [], {}, 0, 0, 0, 0
-    for eps, raw in _checked(file, wish, file.meta, size):
-        short, dropped = short + int((raw.lengths < wish.min_length).sum()), dropped + raw.dropped
-        torn += raw.torn
+    found, lost, short, dropped, mismatched, n_act = [], {}, 0, 0, 0, 0
+    for eps, raw in _checked(file, options, file.meta, size):
+        short, dropped = short + int((raw.lengths < options.min_length).sum()), dropped + raw.dropped
+        mismatched += raw.mismatched
         if eps is None:
             continue
-        lost |= dict.fromkeys(collapsed(raw.obs))
+        lost |= dict.fromkeys(precision_warnings(raw.obs))
         if (found and eps.n_obs != found[0][0]) or (n_act and eps.n_act not in (0, n_act)):
             raise DataError(
                 f"{file.meta.source}: trajectories differ in the size of their states or actions; put different "
@@ -198,20 +198,20 @@ def survey(
         if progress:
             progress(eps.n_steps)
     if not found:
-        raise DataError(f"{file.meta.source}: no trajectory has {wish.min_length} steps; lower --min-length")
+        raise DataError(f"{file.meta.source}: no trajectory has {options.min_length} steps; lower --min-length")
     lengths, returns, n_labelled = (np.concatenate([f[i] for f in found]) for i in (1, 2, 3))
     low, high = (
         np.concatenate([np.full((len(f[1]), n_act), np.nan, np.float32) if f[i] is None else f[i] for f in found])
         for i in (4, 5)
     )
-    meta = noted(file.meta, dropped, torn)
+    meta = with_reader_notes(file.meta, dropped, mismatched)
     if short:
-        meta = meta.noting(f"{short} trajectories shorter than {wish.min_length} steps were left out")
-    meta = meta.noting(*lost)
+        meta = meta.with_notes(f"{short} trajectories shorter than {options.min_length} steps were left out")
+    meta = meta.with_notes(*lost)
     if not meta.act_low:
         meta = replace(meta, **_range(low, high))
     start = offsets(lengths)
-    return Stream(((file, wish),), size, meta, meta, found[0][0], n_act, start, returns, n_labelled, low, high)
+    return Stream(((file, options),), size, meta, meta, found[0][0], n_act, start, returns, n_labelled, low, high)
 
 
 def chain(labelled: Stream, unlabelled: Stream) -> Stream:
@@ -228,7 +228,7 @@ def chain(labelled: Stream, unlabelled: Stream) -> Stream:
     notes = tuple(dict.fromkeys((*a.meta.notes, *b.meta.notes)))
     return replace(
         a,
-        files=a.files + tuple((file, replace(wish, actions=False)) for file, wish in b.files),
+        files=a.files + tuple((file, replace(options, actions=False)) for file, options in b.files),
         meta=replace(a.meta, source=f"{a.meta.source} + {b.meta.source}", notes=notes),
         start=offsets(np.concatenate([a.lengths, b.lengths])),
         returns=np.concatenate([a.returns, b.returns]),
@@ -238,12 +238,12 @@ def chain(labelled: Stream, unlabelled: Stream) -> Stream:
     )
 
 
-def _checked(file: Parted, wish: ReadOptions, meta: Meta, size: int) -> Iterator[tuple[Episodes | None, Raw]]:
+def _checked(file: PartReader, options: ReadOptions, meta: Meta, size: int) -> Iterator[tuple[Episodes | None, Raw]]:
     """Once through a file; each part passes the same gate as a whole file does. None: all in it is too short."""
     parts, first = file.read(size), 0
     while True:
         # Entered for each part: a generator that is left waiting must not hold the interpreter's warnings.
-        with reading(meta.source, file.kind):
+        with parser_errors(meta.source, file.kind):
             raw = next(parts, None)
             if raw is None:
                 return
@@ -251,8 +251,8 @@ def _checked(file: Parted, wish: ReadOptions, meta: Meta, size: int) -> Iterator
             if not meta.act_low and raw.act is not None and raw.act.ndim == 2:  # the range is known only at the end
                 edge = (np.inf,) * raw.act.shape[1]
                 open_ended = replace(meta, act_low=tuple(-x for x in edge), act_high=edge)
-            if (raw.lengths >= wish.min_length).any():
-                eps = build(*raw[:5], open_ended, replace(wish, first=first), raw.number)
+            if (raw.lengths >= options.min_length).any():
+                eps = build(*raw[:5], open_ended, replace(options, first=first), raw.number)
             first += len(raw.lengths)
         yield eps, raw
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ssorl.data.episodes import ROUNDING, Episodes, Meta, action_range, offsets, ranges
-from ssorl.data.stats import collapsed, finer
+from ssorl.data.episodes import RANGE_TOL, Episodes, Meta, action_range, offsets, ranges
+from ssorl.data.stats import exceeds_float32, precision_warnings
 from ssorl.utils.errors import DataError, SsorlError
 
 MIN_LENGTH = 2  # one step has no neighbour for the inverse dynamics window to look at
@@ -28,7 +28,7 @@ class ReadOptions:
     first: int = 0  # number of the first trajectory, where a file is read in parts: complaints name the whole file's
 
 
-ANY = ReadOptions()
+READ_ALL = ReadOptions()
 
 
 class Raw(NamedTuple):
@@ -40,12 +40,12 @@ class Raw(NamedTuple):
     terminated: np.ndarray  # [S] bool
     lengths: np.ndarray  # [E]
     dropped: int = 0  # trajectories that lost their last step, if the metadata does not say so already
-    torn: int = 0  # steps whose next state is stored twice and not the same
+    mismatched: int = 0  # steps whose next state is stored twice and not the same
     number: np.ndarray | None = None  # [E], of each trajectory in the file, if some between them are left out
 
 
 @contextmanager
-def reading(source: str, kind: str) -> Iterator[None]:
+def parser_errors(source: str, kind: str) -> Iterator[None]:
     """Turn whatever a parser throws at a damaged or foreign file into one sentence."""
     try:
         # What a parser grumbles about on the way is no sentence for a user; `build` tells of numbers past float32.
@@ -61,22 +61,22 @@ def reading(source: str, kind: str) -> Iterator[None]:
     except MemoryError as err:
         raise DataError(f"{source}: asks for more memory than there is; is it a whole {kind} file?") from err
     except Exception as err:  # the boundary to foreign bytes: any parser error means the same to the user
-        reason = shown((str(err).strip().splitlines() or [type(err).__name__])[0])
+        reason = escaped((str(err).strip().splitlines() or [type(err).__name__])[0])
         raise DataError(
             f"{source}: cannot be read as {kind} ({reason}); the file may be cut short, damaged or of another "
             "format: fetch it again or name its format with --format"
         ) from err
 
 
-def head(path: Path, n: int) -> bytes:
+def first_bytes(path: Path, n: int) -> bytes:
     """The first bytes of a file; none of anything else."""
     if not path.is_file():
         return b""
-    with reading(str(path), "a file"), path.open("rb") as file:
+    with parser_errors(str(path), "a file"), path.open("rb") as file:
         return file.read(n)
 
 
-def within(folder: Path) -> list[Path]:
+def files_below(folder: Path) -> list[Path]:
     """Every file below a folder, sorted; links are followed, and no folder is entered twice."""
     found, seen = [], set()
     for at, inner, names in os.walk(folder, followlinks=True):
@@ -97,7 +97,7 @@ def build(
     terminated: np.ndarray,
     lengths: np.ndarray,
     meta: Meta,
-    wish: ReadOptions = ANY,
+    options: ReadOptions = READ_ALL,
     number: np.ndarray | None = None,
 ) -> Episodes:
     """Episodes from flat arrays after every check; `act=None` means that no action is known.
@@ -114,7 +114,7 @@ def build(
         raise DataError(
             f"{src}: observations have shape {obs.shape}; flatten each one to a vector (images are not read)"
         )
-    if act is None or not wish.actions:
+    if act is None or not options.actions:
         act = np.full((n_steps, len(meta.act_low)), np.nan, np.float32)
     if act.ndim != 2:
         raise DataError(f"{src}: actions have shape {act.shape}; give one vector of numbers a step")
@@ -131,17 +131,17 @@ def build(
         if len(array) != want:
             more = " (observations: one more than steps in each trajectory)" if array is obs else ""
             raise DataError(f"{src}: {len(array)} {name} where {want} are due; the arrays must be equally long{more}")
-    start, number = offsets(lengths), wish.first + np.arange(len(lengths)) if number is None else number
-    short = lengths < wish.min_length
+    start, number = offsets(lengths), options.first + np.arange(len(lengths)) if number is None else number
+    short = lengths < options.min_length
     if short.all():
         raise DataError(
-            f"{src}: all {len(lengths)} trajectories are shorter than {wish.min_length} steps (the longest has "
+            f"{src}: all {len(lengths)} trajectories are shorter than {options.min_length} steps (the longest has "
             f"{lengths.max()}); lower --min-length"
         )
     if short.any():
         keep = np.flatnonzero(~short)
         steps, rows = ranges(start[keep], lengths[keep]), ranges(start[keep] + keep, lengths[keep] + 1)
-        meta = meta.noting(f"{short.sum()} trajectories shorter than {wish.min_length} steps were left out")
+        meta = meta.with_notes(f"{short.sum()} trajectories shorter than {options.min_length} steps were left out")
         obs, act, rew, terminated = obs[rows], act[steps], rew[steps], terminated[steps]
         number, lengths, start = number[keep], lengths[keep], offsets(lengths[keep])
     if (lengths < MIN_LENGTH).any():
@@ -152,7 +152,7 @@ def build(
             f"needed; leave such trajectories out with --min-length {MIN_LENGTH}"
         )
     whole = _finite(src, "observation", obs, start + np.arange(len(start)), number)
-    meta, obs = meta.noting(*collapsed(obs)), whole
+    meta, obs = meta.with_notes(*precision_warnings(obs)), whole
     rew = _finite(src, "reward", rew[:, None], start, number)[:, 0]
     ended = np.flatnonzero(terminated)
     inner = ended[~np.isin(ended, start[1:] - 1)]
@@ -172,29 +172,29 @@ def build(
     )
 
 
-def noted(meta: Meta, dropped: int = 0, torn: int = 0) -> Meta:
+def with_reader_notes(meta: Meta, dropped: int = 0, mismatched: int = 0) -> Meta:
     """What to say where so many trajectories lost their last step and so many steps have two next states."""
     if dropped:
-        meta = meta.noting(
+        meta = meta.with_notes(
             f"the last step of {dropped} trajectories was dropped: the state after it was not stored; "
             "whether a task ended there is lost with it, so critics expect too much near such an end"
         )
-    if torn:
-        meta = meta.noting(
-            f"next_observations is not the observation that follows at {torn} steps inside trajectories: the "
+    if mismatched:
+        meta = meta.with_notes(
+            f"next_observations is not the observation that follows at {mismatched} steps inside trajectories: the "
             "observation was taken; check where trajectories begin"
         )
     return meta
 
 
-def shown(text: object) -> str:
+def escaped(text: object) -> str:
     """Foreign text made fit for one line of a sentence."""
     return str(text).encode("unicode_escape").decode()[:200]
 
 
-def narrow(values: np.ndarray) -> np.ndarray:
+def as_floats(values: np.ndarray) -> np.ndarray:
     """As float32, or as float64 what float32 cannot hold: `build` makes that float32 too, and tells what was lost."""
-    return values.astype(np.float64 if finer(values.dtype) else np.float32, copy=False)
+    return values.astype(np.float64 if exceeds_float32(values.dtype) else np.float32, copy=False)
 
 
 def _where(step: int, start: np.ndarray, number: np.ndarray) -> tuple[int, int]:
@@ -240,7 +240,7 @@ def _whole(src: str, act: np.ndarray, start: np.ndarray, number: np.ndarray) -> 
     return out
 
 
-def declared(eps: Episodes, low: Sequence[float], high: Sequence[float]) -> Episodes:
+def declare_range(eps: Episodes, low: Sequence[float], high: Sequence[float]) -> Episodes:
     """The same trajectories with the action range that their robot has; one number stands for every dimension."""
     src, n = eps.meta.source, eps.n_act
     if not n:
@@ -260,7 +260,7 @@ def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta, number: np
             f"{src}: the declared action range {meta.act_low}…{meta.act_high} does not fit {act.shape[1]} dimensions; "
             "correct it or leave it out"
         )
-    slack = ROUNDING * np.maximum(high - low, 1e-6)
+    slack = RANGE_TOL * np.maximum(high - low, 1e-6)
     outside = (act < low - slack) | (act > high + slack)
     if outside.any():
         row, dim = np.argwhere(outside)[0]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl.data.episodes import Episodes
-from ssorl.data.split import copies
+from ssorl.data.split import first_copies
 from ssorl.idm.inputs import Inputs, inputs
 from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
 from ssorl.utils.errors import DataError
@@ -74,7 +74,7 @@ def hold_out(eps: Episodes, share: float, seed: int) -> tuple[np.ndarray, np.nda
     steps = np.flatnonzero(eps.labelled)
     episode = eps.episode_of_step[steps]
     labelled = np.unique(episode)
-    first = copies(eps)[labelled]
+    first = first_copies(eps)[labelled]
     distinct = np.unique(first)
     different = len(steps) if len(distinct) > 1 else len(np.unique(steps - eps.start[episode]))
     if different < 2:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl.data.episodes import STILL, Episodes, Meta, scale, unscale
+from ssorl.data.episodes import CONSTANT_TOL, Episodes, Meta, scale, unscale
 from ssorl.idm.calibrate import Calibration, Span, calibrate, outside, span
 from ssorl.idm.fit import Idm, last_part
 from ssorl.idm.model import IdmConfig, Windows, features, heads, leaner
@@ -52,7 +52,7 @@ class Taught(NamedTuple):
     @property
     def moving(self) -> np.ndarray:
         """The dimensions whose uncertainty can be judged, all that vary if any do: a constant is no feat to predict."""
-        moves = np.array(self.variance) > STILL**2
+        moves = np.array(self.variance) > CONSTANT_TOL**2
         return np.flatnonzero(moves if moves.any() else ~moves)
 
 
@@ -159,7 +159,7 @@ def filled_meta(ready: Labeller, meta: Meta, n_act: int, n_steps: int, n_proxies
         low, high = np.minimum(low, meta.low), np.maximum(high, meta.high)
     bounds = {"act_low": tuple(map(float, low)), "act_high": tuple(map(float, high)), "act_range": kind}
     note = f"{n_proxies} of {n_steps} {PROXIES}"
-    return replace(meta, **bounds).noting(note)
+    return replace(meta, **bounds).with_notes(note)
 
 
 def _range(ready: Labeller, meta: Meta, n_act: int) -> tuple[np.ndarray, np.ndarray, str]:

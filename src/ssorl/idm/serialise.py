@@ -16,9 +16,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ssorl.data.formats.npz import member, meta_from_json
+from ssorl.data.formats.npz import meta_from_json
+from ssorl.data.formats.npz import read_array as member
 from ssorl.data.stats import Standardiser
-from ssorl.data.validate import shown
+from ssorl.data.validate import escaped as shown
 from ssorl.idm.calibrate import Calibration, Span
 from ssorl.idm.fit import Idm
 from ssorl.idm.inputs import KNOTS, Inputs

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ssorl.data.episodes import Episodes, concat
-from ssorl.data.stats import standardising
-from ssorl.data.stream import About, Labelled, Stream
+from ssorl.data.stats import standardiser_from_moments
+from ssorl.data.stream import Header, LabelledPart, Stream
 from ssorl.idm.fill import nothing_missing, nothing_to_learn
 from ssorl.idm.fit import Shown, fit, scale_of
 from ssorl.idm.inputs import Inputs, quantiles, stride
@@ -33,14 +33,14 @@ class StreamLabelling:
     tally: Tally
 
     @property
-    def about(self) -> About:
+    def about(self) -> Header:
         """What comes out, for whoever writes it."""
         stream, n_act = self.stream, self.stream.n_act or len(self.ready.meta.act_low)
         n_steps = stream.n_steps - int(stream.start[self.first])
         meta = filled_meta(self.ready, stream.meta, stream.n_act, n_steps, n_missing(stream, self.first))
-        return About(meta, len(stream) - self.first, n_steps, stream.n_obs, n_act)
+        return Header(meta, len(stream) - self.first, n_steps, stream.n_obs, n_act)
 
-    def parts(self, progress: Progress | None = None) -> Iterator[Labelled]:
+    def parts(self, progress: Progress | None = None) -> Iterator[LabelledPart]:
         """The trajectories with their actions, and what goes beside these; once."""
         meta = self.about.meta
         for part in self.stream.parts():
@@ -123,7 +123,7 @@ def _gathered(
         row += len(part.eps.obs)
         progress(part.eps.n_steps)
     knots = quantiles(np.concatenate(sample)) if ranks else None
-    return concat(kept), Inputs(standardising(moments.mean, moments.std), knots)
+    return concat(kept), Inputs(standardiser_from_moments(moments.mean, moments.std), knots)
 
 
 def _differences(stream: Stream, states: Inputs, progress: Callable[[int], None]) -> np.ndarray:

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 from ssorl.data.episodes import Episodes
-from ssorl.data.validate import ANY, ReadOptions, shown
+from ssorl.data.validate import READ_ALL, ReadOptions, escaped
 from ssorl.utils.errors import DataError, SsorlError
 
 BASE = "http://rail.eecs.berkeley.edu/datasets/offline_rl"
@@ -36,15 +36,15 @@ def folder() -> Path:
     return Path(os.environ.get("D4RL_DATASET_DIR", Path.home() / ".d4rl" / "datasets"))
 
 
-def load_id(name: str, wish: ReadOptions = ANY) -> Episodes:
+def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
     """Read a D4RL dataset by name, downloading it if need be."""
     from ssorl.data.formats import d4rl
 
-    eps = d4rl.load(located(name), wish)
+    eps = d4rl.load(local_path(name), options)
     return eps.with_meta(source=f"d4rl/{name}")
 
 
-def located(name: str) -> Path:
+def local_path(name: str) -> Path:
     """The file of a D4RL dataset, downloaded if need be."""
     if name not in FILES:
         import difflib
@@ -71,7 +71,7 @@ def fetch(name: str) -> Path:
             f"d4rl/{name}: the server answered {err.code} for {url}; copy the file to {path} by hand"
         ) from err
     except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException, ValueError) as err:
-        reason = shown(getattr(err, "reason", err))
+        reason = escaped(getattr(err, "reason", err))
         raise DataError(
             f"d4rl/{name}: is not on this machine and {url} cannot be reached ({reason}); fetch it on another machine "
             f"and copy it to {path}"

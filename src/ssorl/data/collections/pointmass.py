@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta, offsets, ranges
-from ssorl.data.validate import ANY, ReadOptions, build
+from ssorl.data.validate import READ_ALL, ReadOptions, build
 from ssorl.envs.pointmass import PointMass
 from ssorl.utils.errors import DataError
 
@@ -21,15 +21,15 @@ def names() -> list[str]:
     return ["pointmass"]
 
 
-def load_id(name: str, wish: ReadOptions = ANY) -> Episodes:
+def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
     """Make the set of that name."""
     if name != "pointmass":
         raise DataError(f"builtin/{name}: there is no such built-in set; the one there is: builtin/pointmass")
     rng = np.random.default_rng(SEED)
-    return rollout(rng.uniform(0, 1, N_EPISODES), rng, wish)
+    return rollout(rng.uniform(0, 1, N_EPISODES), rng, options)
 
 
-def rollout(skill: np.ndarray, rng: np.random.Generator, wish: ReadOptions = ANY) -> Episodes:
+def rollout(skill: np.ndarray, rng: np.random.Generator, options: ReadOptions = READ_ALL) -> Episodes:
     """One episode a controller; skill 0 drifts at random, skill 1 is a well-damped spring to the goal."""
     n = len(skill)
     env = PointMass(n)
@@ -61,4 +61,4 @@ def rollout(skill: np.ndarray, rng: np.random.Generator, wish: ReadOptions = ANY
         expert_return=EXPERT_RETURN,
     )
     flat = [a.reshape(-1, *a.shape[2:]) for a in (obs, act, rew)]
-    return build(flat[0][rows], flat[1][steps], flat[2][steps], flat_ended, lengths, meta, wish)
+    return build(flat[0][rows], flat[1][steps], flat[2][steps], flat_ended, lengths, meta, options)

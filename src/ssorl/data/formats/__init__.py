@@ -17,8 +17,8 @@ from types import ModuleType
 import numpy as np
 
 from ssorl.data.episodes import Episodes, concat
-from ssorl.data.stream import Parted
-from ssorl.data.validate import ANY, ReadOptions
+from ssorl.data.stream import PartReader
+from ssorl.data.validate import READ_ALL, ReadOptions
 from ssorl.utils.errors import DataError
 from ssorl.utils.files import atomic
 
@@ -43,30 +43,30 @@ RESERVED |= {"rewards", "terminals", "dones", "timeouts", "action", "episode_ind
 
 def load(name: str | Path, format: str | None = None, min_length: int = 0, actions: bool = True) -> Episodes:
     """Trajectories from `builtin/…`, `d4rl/…`, `minari/…` or a path, whose format is looked up in the file."""
-    wish = ReadOptions(min_length, actions)
+    options = ReadOptions(min_length, actions)
     path, prefix = Path(name), str(name).partition("/")[0]
     if format is not None:
-        return _format(format).load(_existing(path), wish)
+        return _format(format).load(_existing(path), options)
     if prefix in COLLECTIONS and not os.path.exists(path):
-        return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], wish)
-    return _sniffed(_existing(path)).load(path, wish)
+        return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], options)
+    return _sniffed(_existing(path)).load(path, options)
 
 
-def parted(name: str | Path, format: str | None = None, wish: ReadOptions = ANY) -> Parted:
+def open_parts(name: str | Path, format: str | None = None, options: ReadOptions = READ_ALL) -> PartReader:
     """What `load` would load, to be read some trajectories at a time, or a sentence that says why it cannot be."""
     path, prefix, source = Path(name), str(name).partition("/")[0], str(name)
     if format is None and prefix in COLLECTIONS and not os.path.exists(path):
         collection = import_module(COLLECTIONS[prefix])
-        if not hasattr(collection, "located"):
+        if not hasattr(collection, "local_path"):
             raise DataError(f"{name}: is not kept in a file that can be read in parts; leave out --stream")
-        path = collection.located(source.partition("/")[2])
+        path = collection.local_path(source.partition("/")[2])
     module = _format(format) if format is not None else _sniffed(_existing(path))
-    if not hasattr(module, "parted"):
+    if not hasattr(module, "open_parts"):
         raise DataError(
             f"{name}: a pickle is one object, which can only be read whole; leave out --stream, or convert it to "
             "another format first (`ssorl data convert`)"
         )
-    found = module.parted(_existing(path), wish)
+    found = module.open_parts(_existing(path), options)
     return found._replace(meta=replace(found.meta, source=source))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ssorl.data.validate import narrow
+from ssorl.data.validate import as_floats
 from ssorl.utils.errors import DataError
 
 
@@ -45,11 +45,11 @@ def column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
     if column.null_count and not nullable:
         raise DataError(f"{src}: column {name} has {column.null_count} empty rows; only actions may be missing")
     if not hasattr(column, "flatten") or isinstance(column, pa.StructArray) or not pa.types.is_nested(column.type):
-        return narrow(column.to_numpy(zero_copy_only=False))[:, None]
+        return as_floats(column.to_numpy(zero_copy_only=False))[:, None]
     there = ~np.asarray(column.is_null())
     if not there.any():
         return np.full((len(column), column.type.list_size), np.nan, np.float32)
-    flat = narrow(column.drop_null().flatten().to_numpy(zero_copy_only=False))
+    flat = as_floats(column.drop_null().flatten().to_numpy(zero_copy_only=False))
     widths = np.asarray(column.drop_null().value_lengths())
     size = int(widths[0])
     if (widths != size).any():

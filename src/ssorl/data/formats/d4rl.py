@@ -14,11 +14,20 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
-from ssorl.data.episodes import ROUNDING, Episodes, Meta, ranges
+from ssorl.data.episodes import RANGE_TOL, Episodes, Meta, ranges
 from ssorl.data.formats.npz import meta_from_json
-from ssorl.data.stats import apart, listed
-from ssorl.data.stream import About, Labelled, Parted, about, spans
-from ssorl.data.validate import ANY, Raw, ReadOptions, build, head, narrow, noted, reading
+from ssorl.data.stats import differing_rows, join_names
+from ssorl.data.stream import Header, LabelledPart, PartReader, header_of, part_bounds
+from ssorl.data.validate import (
+    READ_ALL,
+    Raw,
+    ReadOptions,
+    as_floats,
+    build,
+    first_bytes,
+    parser_errors,
+    with_reader_notes,
+)
 from ssorl.envs.scores import SCORES
 from ssorl.utils.errors import DataError
 
@@ -31,7 +40,7 @@ LARGEST_RATIO = 1100  # gzip cannot do better; past it a declared shape is a lie
 
 def sniff(path: Path) -> bool:
     """Whether it is an HDF5 file."""
-    return head(path, 8) == b"\x89HDF\r\n\x1a\n"
+    return first_bytes(path, 8) == b"\x89HDF\r\n\x1a\n"
 
 
 def task_of(name: str) -> str | None:
@@ -40,30 +49,30 @@ def task_of(name: str) -> str | None:
     return next((task for task in SCORES if re.match(rf"{task}(-|$)", name)), None)
 
 
-def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
+def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
     """Read and check one file. Where an episode's last observation is unknown its last step is dropped."""
-    with reading(str(path), KIND), h5py.File(path, "r") as file:
-        plan = _layout(file, path, wish)
+    with parser_errors(str(path), KIND), h5py.File(path, "r") as file:
+        plan = _layout(file, path, options)
         raw = _part(plan, 0, len(plan.bounds) - 1)
         meta = _fitting(plan, [] if raw.act is None else [raw.act])
-        return build(*raw[:5], noted(meta, torn=raw.torn), wish, raw.number)
+        return build(*raw[:5], with_reader_notes(meta, mismatched=raw.mismatched), options, raw.number)
 
 
-def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
+def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
     """The same file, to be read some episodes at a time."""
-    with reading(str(path), KIND), h5py.File(path, "r") as file:
-        plan = _layout(file, path, wish)
+    with parser_errors(str(path), KIND), h5py.File(path, "r") as file:
+        plan = _layout(file, path, options)
         acts = () if plan.act is None else (block for _, block in _blocks(plan.act, 0, len(plan.act)))
         meta, n_steps, breaks = _fitting(plan, acts), int(plan.bounds[-1]), plan.breaks
 
     def read(size: int) -> Iterator[Raw]:
         with h5py.File(path, "r", rdcc_nbytes=CACHE) as file:
-            plan = _layout(file, path, wish, breaks)
-            for first, last in spans(plan.bounds, size):
+            plan = _layout(file, path, options, breaks)
+            for first, last in part_bounds(plan.bounds, size):
                 if plan.nxt is not None or plan.bounds[last] - plan.bounds[first] > last - first:
                     yield _part(plan, first, last)
 
-    return Parted(meta, n_steps, KIND, read)
+    return PartReader(meta, n_steps, KIND, read)
 
 
 class Layout(NamedTuple):
@@ -80,7 +89,7 @@ class Layout(NamedTuple):
     breaks: np.ndarray | None  # the rows whose next state is not the row that follows, if they had to be found
 
 
-def _layout(file: h5py.File, path: Path, wish: ReadOptions, breaks: np.ndarray | None = None) -> Layout:
+def _layout(file: h5py.File, path: Path, options: ReadOptions, breaks: np.ndarray | None = None) -> Layout:
     """Where episodes begin and end, after the datasets are found to agree. Only the flags are read, or, where the file
     marks no timeouts and `breaks` are not given, the states.
     """
@@ -94,14 +103,14 @@ def _layout(file: h5py.File, path: Path, wish: ReadOptions, breaks: np.ndarray |
         )
     if "terminals" not in names and (others := [name for name in FLAGS if name in names]):
         raise DataError(
-            f"{src}: has no dataset named terminals, and {listed(others)} may mean either end of an episode; give "
+            f"{src}: has no dataset named terminals, and {join_names(others)} may mean either end of an episode; give "
             "terminals, where the task ended it, and timeouts, where time was up"
         )
     obs, rew = _dataset(file, "observations", src), _dataset(file, "rewards", src)
     n = len(obs)
     terminals = _marked(file, "terminals", n, src) if "terminals" in names else np.array([], np.int64)
     timeouts = _marked(file, "timeouts", n, src) if "timeouts" in names else None
-    act = _dataset(file, "actions", src) if wish.actions and "actions" in names else None
+    act = _dataset(file, "actions", src) if options.actions and "actions" in names else None
     for name, length in (("rewards", rew.size), ("actions", n if act is None else len(act))):
         if length != n:
             raise DataError(f"{src}: {length} {name} but {n} observations; the arrays must be equally long")
@@ -122,13 +131,13 @@ def _layout(file: h5py.File, path: Path, wish: ReadOptions, breaks: np.ndarray |
         if len(resets):
             where = f"at {len(resets)} rows whose next_observations is not the row that follows, and "
         flags = "timeouts" if "terminals" in names else "terminals and no timeouts"
-        meta = meta.noting(f"the file marks no {flags}: episodes were cut {where}at the horizon of {horizon} steps")
+        meta = meta.with_notes(f"the file marks no {flags}: episodes were cut {where}at the horizon of {horizon} steps")
     ends = np.union1d(terminals, timeouts)
     bounds = np.unique(np.concatenate([[0], ends + 1, [n]]))
     # The rows after the last ending are a cut-off episode; one row alone is not even that.
     if bounds[-1] - bounds[-2] < 2 and len(bounds) > 2 and ends[-1] != n - 1:
         bounds = bounds[:-1]
-        meta = meta.noting("a single row at the end of the file, after the last episode, was left out")
+        meta = meta.with_notes("a single row at the end of the file, after the last episode, was left out")
     if nxt is None:
         some = np.diff(bounds) > 1
         if not some.any():
@@ -137,8 +146,8 @@ def _layout(file: h5py.File, path: Path, wish: ReadOptions, breaks: np.ndarray |
                 "next_observations"
             )
         if not some.all():
-            meta = meta.noting(f"{(~some).sum()} episodes of a single row were left out: no state follows it")
-        meta = noted(meta, dropped=int(some.sum()))
+            meta = meta.with_notes(f"{(~some).sum()} episodes of a single row were left out: no state follows it")
+        meta = with_reader_notes(meta, dropped=int(some.sum()))
     ended, named = np.isin(bounds[1:] - 1, terminals), own is None and bool(meta.act_low)
     return Layout(obs, nxt, act, rew, bounds, ended, meta, named, breaks)
 
@@ -148,7 +157,7 @@ def _part(plan: Layout, first: int, last: int) -> Raw:
     bounds = plan.bounds[first : last + 1]
     a, b = int(bounds[0]), int(bounds[-1])
     lengths, ends = np.diff(bounds), bounds[1:] - 1 - a
-    kind = narrow(np.empty(0, plan.obs.dtype)).dtype
+    kind = as_floats(np.empty(0, plan.obs.dtype)).dtype
     act = None if plan.act is None else plan.act[a:b]
     rew = plan.rew[a:b].reshape(-1) if len(plan.rew) == len(plan.obs) else plan.rew[:].reshape(-1)[a:b]
     if plan.nxt is not None:
@@ -157,15 +166,15 @@ def _part(plan: Layout, first: int, last: int) -> Raw:
         flat = np.empty((b - a + len(lengths), plan.obs.shape[1]), kind)
         _scatter(plan.obs, a, rows, flat)
         rows += 1
-        torn = 0
+        mismatched = 0
         for at, block in _blocks(plan.nxt, a, b - a):
             block = block.astype(kind, copy=False)
             final = ends[slice(*np.searchsorted(ends, [at, at + len(block)]))]
             flat[rows[final]] = block[final - at]
-            torn += len(apart(block, flat[rows[at : at + len(block)]]))
+            mismatched += len(differing_rows(block, flat[rows[at : at + len(block)]]))
         ended = np.zeros(b - a, bool)
         ended[ends] = plan.ended[first:last]
-        return Raw(flat, act, rew, ended, lengths, torn=torn)
+        return Raw(flat, act, rew, ended, lengths, mismatched=mismatched)
     # Without the state after it, the last row of an episode gives its observation to the step before.
     keep = np.ones(b - a, bool)
     keep[ends] = False
@@ -179,12 +188,12 @@ def _part(plan: Layout, first: int, last: int) -> Raw:
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
     """Write D4RL's layout, `next_observations` and `timeouts` included; missing actions are NaN, extras under infos."""
-    save_parts(about(eps), iter([(eps, extras)]), path)
+    save_parts(header_of(eps), iter([(eps, extras)]), path)
 
 
-def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
+def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
     """Write the same from trajectories that come some at a time."""
-    check_room(path, what)
+    check_free_space(path, what)
     with h5py.File(path, "w", rdcc_nbytes=CACHE) as file:
         at, made = 0, {}
         for eps, extras in parts:
@@ -200,15 +209,15 @@ def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
             for name, values in columns.items():
                 if name not in made:
                     shape = (what.n_steps, *values.shape[1:])
-                    options = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
-                    made[name] = file.create_dataset(name, shape, values.dtype, **options)
+                    compression = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+                    made[name] = file.create_dataset(name, shape, values.dtype, **compression)
                 made[name][at : at + len(values)] = values
             at += eps.n_steps
         # Of fixed length on purpose: see `_own_meta`.
         file.attrs["ssorl"] = np.bytes_(json.dumps(asdict(what.meta)))
 
 
-def check_room(path: Path, what: About) -> None:
+def check_free_space(path: Path, what: Header) -> None:
     """Say now that the disk is too small: libhdf5 may crash when one fills up under it, and take the process along."""
     need = what.n_steps * 4 * (2 * what.n_obs + 2 * what.n_act + 3) + (1 << 20)  # unpacked, with what labelling adds
     free = shutil.disk_usage(path.parent).free
@@ -218,22 +227,22 @@ def check_room(path: Path, what: About) -> None:
 
 def _dataset(file: h5py.File, name: str, src: str) -> h5py.Dataset:
     """One dataset of numbers, stored in this very file and truly of the size it declares."""
-    hard(file.get(name, getlink=True), name, src)
+    require_hard_link(file.get(name, getlink=True), name, src)
     data = file[name]
     if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "fiub" or data.ndim == 0:
         raise DataError(f"{src}: {name} is not an array of numbers; a D4RL file has one number or vector a step there")
-    if fault := elsewhere(data):
+    if fault := storage_fault(data):
         raise DataError(f"{src}: {name} {fault}")
     return data
 
 
-def hard(link: object, name: str, src: str) -> None:
+def require_hard_link(link: object, name: str, src: str) -> None:
     """Refuse a link that leads elsewhere in this file or out of it."""
     if not isinstance(link, h5py.HardLink):
         raise DataError(f"{src}: {name} is a link and links are not followed; copy the data into the file")
 
 
-def elsewhere(data: h5py.Dataset) -> str | None:
+def storage_fault(data: h5py.Dataset) -> str | None:
     """What is wrong with a dataset whose values lie in another file or nowhere at all."""
     if data.external or data.is_virtual:
         return "lies in another file and is not followed; copy the data into the file"
@@ -271,7 +280,7 @@ def _breaks(obs: h5py.Dataset, nxt: h5py.Dataset | None) -> np.ndarray:
     found = [np.array([], np.int64)]
     for a, block in _blocks(nxt, 0, len(obs) - 1) if nxt is not None else ():
         after = obs[a + 1 : a + 1 + len(block)].astype(np.float32, copy=False)
-        found.append(apart(block.astype(np.float32, copy=False), after) + a)
+        found.append(differing_rows(block.astype(np.float32, copy=False), after) + a)
     return np.concatenate(found)
 
 
@@ -302,11 +311,11 @@ def _named_meta(src: str, task: str | None, n_act: int) -> Meta:
 
 def _fitting(plan: Layout, acts: Iterable[np.ndarray]) -> Meta:
     """The metadata, less a range that the name alone speaks of and some action leaves."""
-    slack = 1 + 2 * ROUNDING  # what `build` forgives
+    slack = 1 + 2 * RANGE_TOL  # what `build` forgives
     if not plan.named or not any((np.abs(block) > slack).any() for block in acts):
         return plan.meta
     meta = replace(plan.meta, act_low=(), act_high=(), act_range="assumed")
-    return meta.noting(
+    return meta.with_notes(
         f"the file is named after {meta.env}, but some actions leave the range of that task, [-1, 1], so that it is "
         "not taken for declared"
     )

@@ -19,9 +19,19 @@ import numpy as np
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.formats import arrow
 from ssorl.data.formats.npz import meta_from_json
-from ssorl.data.stats import listed
-from ssorl.data.stream import About, Labelled, Parted, about
-from ssorl.data.validate import ANY, Raw, ReadOptions, build, head, noted, reading, shown, within
+from ssorl.data.stats import join_names
+from ssorl.data.stream import Header, LabelledPart, PartReader, header_of
+from ssorl.data.validate import (
+    READ_ALL,
+    Raw,
+    ReadOptions,
+    build,
+    escaped,
+    files_below,
+    first_bytes,
+    parser_errors,
+    with_reader_notes,
+)
 from ssorl.utils.errors import DataError, SsorlError
 
 KIND = "a LeRobot Parquet folder"
@@ -34,13 +44,13 @@ def sniff(path: Path) -> bool:
     """Whether it is a folder with meta/info.json and data/, or one Parquet file."""
     if path.is_dir():
         return (path / "meta" / "info.json").is_file() and (path / "data").is_dir()
-    return head(path, 4) == b"PAR1"
+    return first_bytes(path, 4) == b"PAR1"
 
 
-def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
+def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
     """Read and check one folder or file."""
     src = str(path)
-    with reading(src, KIND):
+    with parser_errors(src, KIND):
         pa, pq = _arrow()
         files, tables, left = _files(path, src), [], {}
         for file in files:
@@ -51,16 +61,16 @@ def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
             _alike(file, tables[-1], files[0], tables[0])
         table = pa.concat_tables(tables, promote_options="permissive")
         meta = _meta(path, src, table.column_names, list(left))
-        raw = _raw(_in_order(table, src), src, wish)
-        eps = build(*raw[:5], noted(meta, raw.dropped), wish)
+        raw = _raw(_in_order(table, src), src, options)
+        eps = build(*raw[:5], with_reader_notes(meta, raw.dropped), options)
         _check_counts(path, src, len(raw.lengths), table.num_rows)
         return eps
 
 
-def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
+def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
     """The same, to be read some episodes at a time; they must lie in their order."""
     src = str(path)
-    with reading(src, KIND):
+    with parser_errors(src, KIND):
         pa, pq = _arrow()
         files, n_steps, columns, left = _files(path, src), 0, [], {}
         for file in files:
@@ -83,25 +93,25 @@ def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
                     table = pa.concat_tables(held, promote_options="permissive")
                     cut = _last_begins(table, src)
                     if cut:
-                        raw = _raw(table.slice(0, cut), src, wish)
+                        raw = _raw(table.slice(0, cut), src, options)
                         episodes += len(raw.lengths)
                         yield raw
                     held, rows = [table.slice(cut)], table.num_rows - cut
         table = pa.concat_tables(held, promote_options="permissive")
         _last_begins(table, src)
-        raw = _raw(table, src, wish)
+        raw = _raw(table, src, options)
         yield raw
         _check_counts(path, src, episodes + len(raw.lengths), n_steps)
 
-    return Parted(meta, n_steps, KIND, read)
+    return PartReader(meta, n_steps, KIND, read)
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
     """Write a LeRobot folder: all episodes in one file, the next state beside each state, the extras as columns."""
-    save_parts(about(eps), iter([(eps, extras)]), path)
+    save_parts(header_of(eps), iter([(eps, extras)]), path)
 
 
-def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
+def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
     """Write the same from trajectories that come some at a time, each time into a file of its own."""
     pa, pq = _arrow()
     (path / "meta").mkdir(parents=True)
@@ -160,7 +170,7 @@ def _arrow():
 
 
 def _files(path: Path, src: str) -> list[Path]:
-    files = [f for f in within(path / "data") if f.suffix == ".parquet"] if path.is_dir() else [path]
+    files = [f for f in files_below(path / "data") if f.suffix == ".parquet"] if path.is_dir() else [path]
     if not files:
         raise DataError(f"{src}: has no .parquet file under data/; nothing can be learnt from an empty folder")
     return files
@@ -169,7 +179,7 @@ def _files(path: Path, src: str) -> list[Path]:
 @contextmanager
 def _opened(pq, file: Path, src: str):
     """One file, after its number of frames is found to be possible."""
-    with reading(str(file), "Parquet"):
+    with parser_errors(str(file), "Parquet"):
         parquet = pq.ParquetFile(file)
         n, size = parquet.metadata.num_rows, file.stat().st_size
         if n > LARGEST_RATIO * size:
@@ -191,7 +201,7 @@ def _wanted(parquet) -> list[str]:
 def _left(parquet) -> list[str]:
     """The columns of observations that are no numbers or vectors of them, and so not taken."""
     fields = list(parquet.schema_arrow)
-    return sorted(shown(f.name) for f in fields if f.name.startswith(STATE) and not arrow.is_numeric(f.type))
+    return sorted(escaped(f.name) for f in fields if f.name.startswith(STATE) and not arrow.is_numeric(f.type))
 
 
 def _alike(file: Path, table, first: Path, other) -> None:
@@ -230,7 +240,7 @@ def _check_columns(table, src: str) -> None:
         raise DataError(f"{src}: holds no frames; nothing can be learnt from an empty file")
 
 
-def _raw(table, src: str, wish: ReadOptions) -> Raw:
+def _raw(table, src: str, options: ReadOptions) -> Raw:
     """Rows that lie in order as trajectories end to end."""
     names = table.column_names
     states = [n for n in names if n.startswith(STATE)]
@@ -246,7 +256,7 @@ def _raw(table, src: str, wish: ReadOptions) -> Raw:
             "every frame must be there once"
         )
     obs = np.concatenate([arrow.column(table, n, src) for n in states], axis=1)
-    wanted = wish.actions and "action" in names and arrow.is_sized(table.column("action"))
+    wanted = options.actions and "action" in names and arrow.is_sized(table.column("action"))
     act = arrow.column(table, "action", src, nullable=True) if wanted else None
     rew = (
         arrow.column(table, "next.reward", src)[:, 0] if "next.reward" in names else np.zeros(len(episode), np.float32)
@@ -298,7 +308,7 @@ def _meta(path: Path, src: str, columns: list[str], left: list[str]) -> Meta:
     meta = meta_from_json(json.dumps(own), src) if isinstance(own, dict) else Meta(source=src)
     if left:
         verb = "was" if len(left) == 1 else "were"
-        meta = meta.noting(f"{listed(left)} {verb} left out: only numbers and vectors of numbers are read")
+        meta = meta.with_notes(f"{join_names(left)} {verb} left out: only numbers and vectors of numbers are read")
     if "next.reward" in columns:
         return meta
-    return meta.noting("there is no next.reward column: rewards are 0, so only labelling and cloning make sense")
+    return meta.with_notes("there is no next.reward column: rewards are 0, so only labelling and cloning make sense")

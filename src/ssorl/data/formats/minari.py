@@ -16,11 +16,11 @@ import h5py
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.data.formats.d4rl import check_room, elsewhere, hard
+from ssorl.data.formats.d4rl import check_free_space, require_hard_link, storage_fault
 from ssorl.data.formats.npz import meta_from_json
-from ssorl.data.join import Trajectory, ending, gather, join
-from ssorl.data.stream import About, Labelled, Parted, about
-from ssorl.data.validate import ANY, Raw, ReadOptions, reading, shown
+from ssorl.data.join import Trajectory, gather, is_terminated, join
+from ssorl.data.stream import Header, LabelledPart, PartReader, header_of
+from ssorl.data.validate import READ_ALL, Raw, ReadOptions, escaped, parser_errors
 from ssorl.utils.errors import DataError
 
 KIND = "a Minari dataset"
@@ -31,17 +31,17 @@ def sniff(path: Path) -> bool:
     return _data_folder(path) is not None
 
 
-def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
+def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
     """Read the dataset in a folder."""
-    return _load(path, str(path), wish)
+    return _load(path, str(path), options)
 
 
-def load_id(name: str, wish: ReadOptions = ANY) -> Episodes:
+def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
     """Read the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
-    return _load(located(name), f"minari/{name}", wish)
+    return _load(local_path(name), f"minari/{name}", options)
 
 
-def located(name: str) -> Path:
+def local_path(name: str) -> Path:
     """The folder of the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
     folder = _root() / name
     if _data_folder(folder) is None:
@@ -50,17 +50,17 @@ def located(name: str) -> Path:
     return folder
 
 
-def _load(path: Path, src: str, wish: ReadOptions) -> Episodes:
-    with _quiet(), reading(src, KIND), _without_infos():
+def _load(path: Path, src: str, options: ReadOptions) -> Episodes:
+    with _quiet(), parser_errors(src, KIND), _without_infos():
         dataset = _open(path, src)
         # Minari hands out one episode at a time, so here alone a loop over trajectories is what its format asks for.
-        return join((_trajectory(ep, src) for ep in dataset.iterate_episodes()), _meta(dataset, src), wish)
+        return join((_trajectory(ep, src) for ep in dataset.iterate_episodes()), _meta(dataset, src), options)
 
 
-def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
+def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
     """The dataset in a folder, to be read some episodes at a time."""
     src = str(path)
-    with _quiet(), reading(src, KIND):
+    with _quiet(), parser_errors(src, KIND):
         dataset = _open(path, src)
         meta, n_steps = _meta(dataset, src), int(dataset.total_steps)
 
@@ -70,14 +70,14 @@ def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
             with _quiet(), _without_infos():  # not held while the caller works on a part
                 one = next(episodes, None)
             if one is None or (some and steps + np.size(one.rewards) > size):
-                yield gather(some, meta, replace(wish, first=first))
+                yield gather(some, meta, replace(options, first=first))
                 first, some, steps = first + len(some), [], 0
             if one is None:
                 return
             some.append(_trajectory(one, src))
             steps += np.size(one.rewards)
 
-    return Parted(meta, n_steps, KIND, read)
+    return PartReader(meta, n_steps, KIND, read)
 
 
 def _open(path: Path, src: str):
@@ -109,7 +109,7 @@ def _guard(folder: Path, src: str) -> None:
             # Both walks end at the first name they are given; an error must not pass through HDF5's own code.
             link = data.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else name)
             if link is not None:
-                hard(data.get(link, getlink=True), link, src)
+                require_hard_link(data.get(link, getlink=True), link, src)
             fault = data.visititems(_fault)
             if fault is not None:
                 raise DataError(f"{src}: {fault}")
@@ -125,7 +125,7 @@ def _fault(name: str, item: object) -> str | None:
         return None
     if item.dtype.kind not in "fiub" and "/infos/" not in name:
         return f"{name} holds {item.dtype} and only numbers are read; leave text and images out of the observations"
-    fault = elsewhere(item)
+    fault = storage_fault(item)
     return fault and f"{name} {fault}"
 
 
@@ -144,12 +144,12 @@ def _without_infos() -> Iterator[None]:
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
     """Write a Minari dataset folder, the extras as infos. `path` becomes the dataset's root; its id is its name."""
-    save_parts(about(eps), iter([(eps, extras)]), path)
+    save_parts(header_of(eps), iter([(eps, extras)]), path)
 
 
-def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
+def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
     """Write the same from trajectories that come some at a time."""
-    check_room(path, what)
+    check_free_space(path, what)
     with _quiet():
         from gymnasium.spaces import Box
         from minari.dataset.minari_storage import MinariStorage
@@ -170,7 +170,7 @@ def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
         storage.update_episodes(_buffers(parts))
 
 
-def _buffers(parts: Iterator[Labelled]):
+def _buffers(parts: Iterator[LabelledPart]):
     """Episodes as Minari takes them, one by one."""
     from minari.data_collector import EpisodeBuffer
 
@@ -211,7 +211,7 @@ def _download(name: str) -> None:
             socket.getaddrinfo("huggingface.co", 443)  # its client would ask for half a minute before giving up
         minari.download_dataset(name)
     except Exception as err:  # Minari's remotes raise errors of many kinds; to the user they mean one thing
-        reason = shown((str(err).strip().splitlines() or [type(err).__name__])[0])
+        reason = escaped((str(err).strip().splitlines() or [type(err).__name__])[0])
         raise DataError(
             f"minari/{name}: is not on this machine and could not be downloaded ({reason}); check the name with "
             f"`minari list remote`, or download it elsewhere and copy it into {_root()}"
@@ -255,7 +255,7 @@ def _meta(dataset, src: str) -> Meta:
 
 
 def _trajectory(ep, src: str) -> Trajectory:
-    ended = ending(src, ep.id, ep.terminations, np.size(ep.rewards))
+    ended = is_terminated(src, ep.id, ep.terminations, np.size(ep.rewards))
     return Trajectory(_flatten(ep.observations), ep.actions, ep.rewards, ended)
 
 

@@ -21,8 +21,8 @@ from typing import IO
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta, offsets
-from ssorl.data.stream import About, Labelled, Parted, spans
-from ssorl.data.validate import ANY, Raw, ReadOptions, build, head, reading, shown
+from ssorl.data.stream import Header, LabelledPart, PartReader, part_bounds
+from ssorl.data.validate import READ_ALL, Raw, ReadOptions, build, escaped, first_bytes, parser_errors
 from ssorl.utils.errors import DataError
 
 KIND = "an ssorl .npz"
@@ -31,41 +31,43 @@ LARGEST_RATIO = 1100  # deflate cannot shrink by more than about 1,030; past it 
 
 def sniff(path: Path) -> bool:
     """Whether it is a zip file."""
-    return head(path, 4) == b"PK\x03\x04"
+    return first_bytes(path, 4) == b"PK\x03\x04"
 
 
-def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
+def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
     """Read and check one file."""
     src = str(path)
-    with reading(src, KIND), zipfile.ZipFile(path) as archive:
+    with parser_errors(src, KIND), zipfile.ZipFile(path) as archive:
         names, start, meta = _outline(archive, src)
-        obs, rew = member(archive, "obs", src), member(archive, "rew", src)
-        act = member(archive, "act", src) if wish.actions and "act" in names else None
-        ended = member(archive, "terminated", src).astype(bool) if "terminated" in names else np.zeros(len(rew), bool)
-        return build(obs, act, rew, ended, np.diff(start), meta, wish)
+        obs, rew = read_array(archive, "obs", src), read_array(archive, "rew", src)
+        act = read_array(archive, "act", src) if options.actions and "act" in names else None
+        ended = (
+            read_array(archive, "terminated", src).astype(bool) if "terminated" in names else np.zeros(len(rew), bool)
+        )
+        return build(obs, act, rew, ended, np.diff(start), meta, options)
 
 
-def parted(path: Path, wish: ReadOptions = ANY) -> Parted:
+def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
     """The same file, to be read some trajectories at a time: all its arrays side by side, front to back."""
     src = str(path)
-    with reading(src, KIND), zipfile.ZipFile(path) as archive:
+    with parser_errors(src, KIND), zipfile.ZipFile(path) as archive:
         names, start, meta = _outline(archive, src)
-    n_steps, wanted = int(start[-1]), {"obs", "rew", "terminated"} | ({"act"} if wish.actions else set())
+    n_steps, wanted = int(start[-1]), {"obs", "rew", "terminated"} | ({"act"} if options.actions else set())
 
     def read(size: int) -> Iterator[Raw]:
         with zipfile.ZipFile(path) as archive, ExitStack() as stack:
-            rows = {name: stack.enter_context(Rows(archive, name, src)) for name in sorted(wanted & names)}
+            rows = {name: stack.enter_context(RowReader(archive, name, src)) for name in sorted(wanted & names)}
             for name, one in rows.items():
                 due = n_steps + (len(start) - 1 if name == "obs" else 0)
                 if one.shape[0] != due:
                     raise DataError(f"{src}: {one.shape[0]} rows of {name} where {due} are due; write the file again")
-            for first, last in spans(start, size):
+            for first, last in part_bounds(start, size):
                 steps, n = int(start[last] - start[first]), last - first
                 got = {name: one.read(steps + n if name == "obs" else steps) for name, one in rows.items()}
                 ended = got["terminated"].astype(bool) if "terminated" in got else np.zeros(steps, bool)
                 yield Raw(got["obs"], got.get("act"), got["rew"], ended, np.diff(start[first : last + 1]))
 
-    return Parted(meta, n_steps, KIND, read)
+    return PartReader(meta, n_steps, KIND, read)
 
 
 def _outline(archive: zipfile.ZipFile, src: str) -> tuple[set[str], np.ndarray, Meta]:
@@ -80,8 +82,8 @@ def _outline(archive: zipfile.ZipFile, src: str) -> tuple[set[str], np.ndarray, 
             f"{src}: has no array named {', '.join(sorted(lacking))}; ssorl's layout is "
             "obs, act, rew, terminated, start (docs/data.md)"
         )
-    start = member(archive, "start", src)
-    with Rows(archive, "rew", src) as rew:
+    start = read_array(archive, "start", src)
+    with RowReader(archive, "rew", src) as rew:
         if not rew.shape:
             raise ValueError("rew is a single number where one a step is due")
         n_steps = rew.shape[0]
@@ -93,7 +95,7 @@ def _outline(archive: zipfile.ZipFile, src: str) -> tuple[set[str], np.ndarray, 
             f"{src}: `start` must rise from 0 to the number of steps, {n_steps}, in whole numbers ({ends}); write "
             "the first step of each trajectory and then the number of steps"
         )
-    text = member(archive, "meta", src).astype(np.uint8).tobytes().decode() if "meta" in names else "{}"
+    text = read_array(archive, "meta", src).astype(np.uint8).tobytes().decode() if "meta" in names else "{}"
     return names, start, meta_from_json(text, src)
 
 
@@ -104,7 +106,7 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray] | None = None)
         np.savez(file, allow_pickle=False, **{"meta": _meta_array(eps.meta), **arrays, **(extras or {})})
 
 
-def save_parts(what: About, parts: Iterator[Labelled], path: Path) -> None:
+def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
     """Write the same from trajectories that come some at a time.
 
     A zip takes one array after another, so each grows in a file of its own beside `path` before it moves in.
@@ -138,7 +140,7 @@ def _meta_array(meta: Meta) -> np.ndarray:
     return np.frombuffer(json.dumps(asdict(meta)).encode(), np.uint8)
 
 
-class Rows:
+class RowReader:
     """An array in the archive, open at its first row."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, src: str) -> None:
@@ -154,7 +156,7 @@ class Rows:
             self.file.close()
             raise
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> RowReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -190,7 +192,7 @@ def _header(file: IO[bytes], name: str, src: str) -> tuple[tuple[int, ...], bool
     return shape, fortran, dtype
 
 
-def member(archive: zipfile.ZipFile, name: str, src: str) -> np.ndarray:
+def read_array(archive: zipfile.ZipFile, name: str, src: str) -> np.ndarray:
     """One array, after its header is found to agree with the bytes that are there."""
     with archive.open(_member(archive, name, src)) as file:
         shape, fortran, dtype = _header(file, name, src)
@@ -222,5 +224,5 @@ def meta_from_json(text: str, src: str) -> Meta:
         return Meta(**{**found, "source": src})
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as err:
         raise DataError(
-            f"{src}: its metadata cannot be read ({shown(err)}); remove it or write the file again"
+            f"{src}: its metadata cannot be read ({escaped(err)}); remove it or write the file again"
         ) from err

@@ -21,9 +21,9 @@ import numpy as np
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.formats.d4rl import task_of
 from ssorl.data.formats.npz import meta_from_json
-from ssorl.data.join import Trajectory, ending, floats, join
-from ssorl.data.stats import apart
-from ssorl.data.validate import ANY, ReadOptions, head, reading, shown
+from ssorl.data.join import Trajectory, float_array, is_terminated, join
+from ssorl.data.stats import differing_rows
+from ssorl.data.validate import READ_ALL, ReadOptions, escaped, first_bytes, parser_errors
 from ssorl.envs.scores import SCORES
 from ssorl.utils.errors import DataError
 
@@ -33,13 +33,13 @@ NUMBERS = "?bhilqBHILQefd"  # the type codes that may come out of a file
 
 def sniff(path: Path) -> bool:
     """Whether it starts like a pickle of protocol 2 or later (or 0 and 1, by its name)."""
-    return head(path, 1) == b"\x80" or (path.is_file() and path.suffix in (".pkl", ".pickle"))
+    return first_bytes(path, 1) == b"\x80" or (path.is_file() and path.suffix in (".pkl", ".pickle"))
 
 
-def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
+def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
     """Read and check one file."""
     src, task = str(path), task_of(path.stem)
-    with reading(src, "a pickled list of trajectories"), path.open("rb") as file:
+    with parser_errors(src, "a pickled list of trajectories"), path.open("rb") as file:
         if path.stat().st_size == 0:
             raise DataError(f"{src}: is empty; nothing can be learnt from an empty file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
@@ -48,7 +48,7 @@ def load(path: Path, wish: ReadOptions = ANY) -> Episodes:
             raise DataError(
                 f"{src}: holds a {type(found).__name__} where a list of trajectories is due; save a list of dicts"
             )
-        return join((_trajectory(d, e, src) for e, d in enumerate(found)), _meta(found, task, src), wish)
+        return join((_trajectory(d, e, src) for e, d in enumerate(found)), _meta(found, task, src), options)
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
@@ -91,20 +91,23 @@ def _trajectory(item: object, e: int, src: str) -> Trajectory:
     for key in ("observations", "rewards"):
         if item.get(key) is None:
             raise DataError(f"{src}: trajectory {e} has no {key}; each needs observations and rewards")
-    obs, rew = floats(src, e, "observations", item["observations"]), floats(src, e, "rewards", item["rewards"])
-    torn = 0
+    obs, rew = (
+        float_array(src, e, "observations", item["observations"]),
+        float_array(src, e, "rewards", item["rewards"]),
+    )
+    mismatched = 0
     if item.get("next_observations") is not None:
-        nxt = floats(src, e, "next_observations", item["next_observations"])
+        nxt = float_array(src, e, "next_observations", item["next_observations"])
         if nxt.shape != obs.shape:
             raise DataError(
                 f"{src}: trajectory {e} has observations of shape {obs.shape} and next_observations of {nxt.shape}; "
                 "they must agree"
             )
         if obs.size:  # an empty trajectory is left to `build`, which may be asked to leave it out
-            torn = len(apart(nxt[:-1], obs[1:]))
+            mismatched = len(differing_rows(nxt[:-1], obs[1:]))
             obs = np.concatenate([obs, nxt[-1:]])
     flags = next((item[k] for k in ("terminals", "terminated", "dones") if item.get(k) is not None), None)
-    return Trajectory(obs, item.get("actions"), rew, ending(src, e, flags, rew.size), torn)
+    return Trajectory(obs, item.get("actions"), rew, is_terminated(src, e, flags, rew.size), mismatched)
 
 
 class _Dtype:
@@ -232,7 +235,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
 
     def find_class(self, module: str, name: str) -> object:
         if (module, name) not in ADMITTED:
-            what = shown(f"{module}.{name}")
+            what = escaped(f"{module}.{name}")
             raise DataError(
                 f"{self.src}: contains {what}, which could run code when loaded; only numpy arrays and plain "
                 "containers are admitted: save the trajectories again as a list of dicts of arrays"
@@ -240,7 +243,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
         return ADMITTED[module, name]
 
     def persistent_load(self, pid: object) -> object:
-        raise DataError(f"{self.src}: refers to something outside the file ({shown(pid)}); save it again, whole")
+        raise DataError(f"{self.src}: refers to something outside the file ({escaped(pid)}); save it again, whole")
 
     def load(self) -> object:
         try:

@@ -49,8 +49,8 @@ def bundle(run: Path, seed: int, steps: list[int], commit: str, hardware: str, o
 def _command(config: dict) -> str:
     seeds = " ".join(str(s) for s in config["seeds"])
     norm = " --critic-norm" if config["critic_norm"] else " --no-critic-norm"
-    about = f"--env {config['env']} --seeds {seeds} --steps {config['steps']}{norm}"
-    return f"python -m ssorl.data.sim.train {about} --out RUN"
+    arguments = f"--env {config['env']} --seeds {seeds} --steps {config['steps']}{norm}"
+    return f"python -m ssorl.data.sim.train {arguments} --out RUN"
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from ssorl.data.formats import npz
 from ssorl.data.sim.collect import Progress, collect
 from ssorl.data.sim.policy import Policy
 from ssorl.data.sim.policy import load as load_policy
-from ssorl.data.validate import ANY, ReadOptions
+from ssorl.data.validate import READ_ALL, ReadOptions
 from ssorl.utils.cache import cached
 from ssorl.utils.errors import DataError
 from ssorl.utils.progress import Progress as Bar
@@ -64,7 +64,7 @@ def names() -> list[str]:
     return gym + ["walker2d-wide"] + [env for env in FULL if env.startswith("maze2d")]
 
 
-def load_id(name: str, wish: ReadOptions = ANY) -> Episodes:
+def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
     """The dataset `NAME` or `NAME:SIZE`, SIZE being a number of steps or `full` (default: a tenth of that)."""
     name, _, size = name.partition(":")
     if name not in names():
@@ -73,12 +73,12 @@ def load_id(name: str, wish: ReadOptions = ANY) -> Episodes:
         raise DataError(f"sim/{name}: is no simulated dataset; {hint}")
     env, level = _parts(name)
     if level == "medium-expert":
-        halves = [load_id(f"{env}-{half}:{n}", wish) for half, n in _halves(env, size)]
+        halves = [load_id(f"{env}-{half}:{n}", options) for half, n in _halves(env, size)]
         eps = concat(halves)
     elif level == "wide":
-        eps = _wide(env, size, wish)
+        eps = _wide(env, size, options)
     else:
-        eps = npz.load(_file(env, level, n_steps(env, level, size)), wish)
+        eps = npz.load(_file(env, level, n_steps(env, level, size)), options)
     return eps.with_meta(source=f"sim/{name}" + (f":{size}" if size else ""))
 
 
@@ -181,7 +181,7 @@ def _halves(env: str, size: str) -> list[tuple[str, str]]:
     return [("medium", half), ("expert", half)]
 
 
-def _wide(env: str, size: str, wish: ReadOptions) -> Episodes:
+def _wide(env: str, size: str, options: ReadOptions) -> Episodes:
     """The paper's subsample of medium-replay and medium together, `size` steps of them, in which rare returns are not.
 
     One fixed draw: studies vary what they do with it, not the data.
@@ -190,7 +190,7 @@ def _wide(env: str, size: str, wish: ReadOptions) -> Episodes:
 
     full = {level: FULL[env][level] for level in ("medium-replay", "medium")}
     share = n_steps(env, "medium", size) / (sum(full.values()) if size.isdecimal() else full["medium"])
-    parts = [load_id(f"{env}-{level}:{max(1, round(share * n))}", wish) for level, n in full.items()]
+    parts = [load_id(f"{env}-{level}:{max(1, round(share * n))}", options) for level, n in full.items()]
     eps = concat(parts)
     return apply(wide(eps, max(LEAST, round(share * DRAWS)), seed=0), eps)
 
