@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
 # Starts a cluster of its own, which wants the machine for itself.
-ALONE  := tests/unit/test_cluster.py
+ALONE  := tests/unit/study/test_ray_cluster.py
 
 .PHONY: demo test campaign docs figures browser lint lock dist clean
 
@@ -21,8 +21,8 @@ test: $(READY) lint browser
 
 # The long searches for faults, which `make test` does 2 % of: a kill before every write, thousands of mutated files.
 # An hour or two on two cores.
-CAMPAIGNS := tests/faults/test_kills.py tests/faults/test_hostile_loaders.py tests/unit/test_checkpoint.py \
-  tests/unit/test_fuzz.py tests/unit/test_stream.py
+CAMPAIGNS := tests/faults/test_kills.py tests/faults/test_hostile_loaders.py tests/unit/training/test_checkpoint.py \
+  tests/unit/data/formats/test_fuzz.py tests/unit/data/test_stream.py
 campaign: $(READY)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --campaign $(CAMPAIGNS)
 

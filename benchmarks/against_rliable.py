@@ -4,7 +4,7 @@
     python benchmarks/against_rliable.py --python PATH     # uses an interpreter that has rliable
 
 Point estimates must agree to rounding. Intervals are two bootstraps with their own random numbers: their ends may
-differ by a few hundredths of their width. What rliable finds is stored in tests/unit/test_study_stats.py.
+differ by a few hundredths of their width. What rliable finds is stored in tests/unit/study/test_statistics.py.
 """
 
 import argparse

@@ -26,22 +26,21 @@ os.environ.setdefault(
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import numpy as np
 import pytest
-from support.campaign import Campaign
 
-from ssorl.data.episodes import Episodes, Meta
-from ssorl.data.validate import build
+pytest.register_assert_rewrite("support")  # the helpers' assertions show their values, too
 
-# An agent and a run of seconds, most of it compilation; `small_idm` and `eps` go with them.
-SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
-CHOICES = {"agent": "bc", "fraction": 0.2, "episodes": 2, "settings": SMALL}
+from support.campaign import Campaign  # noqa: E402
+
+from ssorl.data.episodes import Episodes  # noqa: E402
 
 # Begun first, so that no worker is left alone with one of them at the end.
-LONG = ["kills", "agents_conform", "readme_and_docs", "dt", "strange_data", "label_command", "run_command"]
-LONG += ["study_run", "sac", "cql", "docs_blocks", "inverse", "determinism", "fuzz"]
+LONG = ["faults/test_kills", "conformance/test_agents_conform", "docs/test_example", "probe/test_dt"]
+LONG += ["faults/test_strange_data", "unit/cli/test_label", "unit/cli/test_run", "unit/study/test_scheduler"]
+LONG += ["unit/data/sim/test_sac", "golden/test_cql_update", "docs/test_blocks", "probe/test_inverse"]
+LONG += ["faults/test_determinism", "unit/data/formats/test_fuzz"]
 
-pytest_plugins = ["looking"]  # the browser's fixtures; a second conftest.py would hide this one from `import conftest`
+pytest_plugins = ["support.looking"]  # the browser's fixtures
 
 
 def pytest_addoption(parser) -> None:
@@ -55,25 +54,8 @@ def campaign(request) -> Campaign:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    place = {f"test_{name}.py": i for i, name in enumerate(LONG)}
-    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
-
-
-def make_episodes(lengths, n_obs=3, n_act=2, seed=0, **meta) -> Episodes:
-    """Random trajectories of these lengths; every other one terminates."""
-    rng = np.random.default_rng(seed)
-    lengths = np.asarray(lengths)
-    steps = int(lengths.sum())
-    ended = np.zeros(steps, bool)
-    ended[np.cumsum(lengths)[::2] - 1] = True
-    return build(
-        rng.standard_normal((steps + len(lengths), n_obs)).astype(np.float32),
-        rng.uniform(-1, 1, (steps, n_act)).astype(np.float32),
-        rng.standard_normal(steps).astype(np.float32),
-        ended,
-        lengths,
-        Meta(**meta),
-    )
+    place = {Path(__file__).parent / f"{name}.py": i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path, len(LONG)))
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +76,7 @@ def small_idm():
     """What a run fits where it is not told which model: here a tiny one."""
     from dataclasses import replace
 
-    from systems import TINY
+    from support.systems import TINY
 
     from ssorl.idm import IDMS
 

@@ -4,16 +4,12 @@ import csv
 import time
 
 import pytest
-from page_samples import parent, result, write
+from support.looking import CONTRAST, NASTY, visible
+from support.page_samples import parent, result, write
 
 from ssorl.report.page import page
 
-NASTY = "<script>hacked=1</script><img src=x onerror=hacked=1>\"'&"
 LEAVES = "[...document.querySelectorAll('body *')].filter(e => !e.children.length).map(e => e.textContent)"
-
-
-def visible(selector: str) -> str:
-    return f"[...document.querySelectorAll({selector!r})].filter(e => e.checkVisibility()).length"
 
 
 def test_the_watch_sees_what_goes_wrong(chrome, tmp_path):
@@ -92,18 +88,6 @@ def test_a_small_screen_never_scrolls_sideways(chrome, run_page, parent_page, tm
         small = "Math.min(...[...document.querySelectorAll('svg.chart text')].filter(e => e.checkVisibility())"
         small += ".map(e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a))"
         assert chrome.js(small) >= 10  # pixels: text in pictures stays readable
-
-
-CONTRAST = """(() => {
-  const light = c => c.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
-    .map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
-    .reduce((s, v, i) => s + v * [.2126, .7152, .0722][i], 0);
-  const paper = light(getComputedStyle(document.body).backgroundColor);
-  const against = c => (Math.max(light(c), paper) + .05) / (Math.min(light(c), paper) + .05);
-  const of = (s, p) => Math.min(...[...document.querySelectorAll(s)].map(e => against(getComputedStyle(e)[p])));
-  return [of('p, h1, h2, h3, dt, dd, summary, th, td, a:not(.skip)', 'color'), of('svg.chart text', 'fill'),
-          of('.dot:not(.k-shade .dot)', 'fill'), of('.chart .line', 'stroke')];
-})()"""
 
 
 def test_light_and_dark_are_both_readable(chrome, run_page):

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from page_samples import parent, result, write
+from support.page_samples import parent, result, write
 
 from ssorl.cli.tables import show_run
 from ssorl.report import axes, svg

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 from functools import partial
 
 import pytest
-from study_samples import fill
-from test_page_in_browser import CONTRAST, NASTY, visible
+from support.looking import CONTRAST, NASTY, visible
+from support.study_samples import fill
 
 from ssorl.study import statistics
 from ssorl.study.grid import Grid, Study

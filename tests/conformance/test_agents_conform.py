@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import jax
 import numpy as np
 import pytest
-from conftest import make_episodes
+from support.episodes import make_episodes
 
 from ssorl.agents import AGENTS, make
 from ssorl.evaluation.policy_file import load_policy_file, save_policy

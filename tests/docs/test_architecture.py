@@ -1,11 +1,10 @@
 """docs/architecture.md names every package, and only files and names that exist."""
 
 import re
-from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "ssorl"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 ROWS = [line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith("| `")]

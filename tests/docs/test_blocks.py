@@ -1,4 +1,4 @@
-"""Every code block of README.md and docs/ runs, or says why not, or is output; tests/pages.py has the rules."""
+"""Every code block of README.md and docs/ runs, or says why not, or is output; tests/support/pages.py has the rules."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_episodes
-from pages import PAGES, ROOT, Block, WrongBlockError, blocks, check, run
-from systems import TINY
+from support.episodes import make_episodes
+from support.pages import PAGES, ROOT, Block, WrongBlockError, blocks, check, run
+from support.systems import TINY
 
 import ssorl
 from ssorl.agents import AGENTS
@@ -20,9 +20,9 @@ from ssorl.idm import IDMS
 from ssorl.study.paper import STUDIES
 
 ELSEWHERE = {  # pages whose blocks other tests run, and look closer at what comes out
-    "docs/example.md": "unit/test_readme_and_docs.py",
-    "docs/labels.md": "cli/test_label_docs.py",
-    "docs/your-own-agent.md": "unit/test_your_own_agent.py",
+    "docs/example.md": "test_example.py",
+    "docs/labels.md": "test_labels_page.py",
+    "docs/your-own-agent.md": "test_your_own_agent.py",
 }
 RUN = [page for page in PAGES if page not in ELSEWHERE and any(b.kind in ("python", "sh") for b in blocks(page))]
 SMALL = {"hidden": (8,), "batch": 16, "updates": 20}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
+from support.paths import ROOT
 
 from ssorl.cli import main
-
-ROOT = Path(__file__).parents[2]
 
 
 def blocks(page: str) -> list[str]:

@@ -3,15 +3,15 @@
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
-from systems import TINY
+from support.paths import ROOT
+from support.systems import TINY
 
 from ssorl.cli import main
 from ssorl.idm import IDMS
 
-PAGE = Path(__file__).parents[2] / "docs" / "labels.md"
+PAGE = ROOT / "docs" / "labels.md"
 
 
 def test_the_page_runs(tmp_path, monkeypatch, capsys):

@@ -3,14 +3,13 @@
 import json
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
+from support.paths import ROOT
 
 import ssorl
 
-ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "ssorl"
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

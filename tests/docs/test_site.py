@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 from markdown_it import MarkdownIt
-from pages import PAGES, ROOT
+from support.pages import PAGES, ROOT
 
 import ssorl
 from ssorl.idm.quality import summary

@@ -1,16 +1,16 @@
 """docs/your-own-agent.md: its code is run as it stands there."""
 
 import re
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from support.paths import ROOT
 
 from ssorl.agents import AGENTS, make
 from ssorl.training.engine import TrainingRun, train
 
-TEXT = (Path(__file__).parents[2] / "docs" / "your-own-agent.md").read_text()
+TEXT = (ROOT / "docs" / "your-own-agent.md").read_text()
 
 
 def block(name):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.paths import environment
 
 # Every stage of Algorithm 1 by its own call; a digest of all that each gives.
 STAGES = """
@@ -16,7 +15,7 @@ import hashlib, json
 from dataclasses import replace
 import jax, numpy as np
 import ssorl
-from systems import TINY
+from support.systems import TINY
 from ssorl.idm import IDMS
 
 def digest(tree):
@@ -37,10 +36,9 @@ print(json.dumps({k: digest(v) for k, v in {**found, "evaluate": scores.returns}
 @pytest.fixture(scope="module")
 def twice() -> list[dict[str, str]]:
     """Two processes; Python orders sets and hashes texts otherwise in each."""
-    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     told = []
     for seed in ("1", "2"):
-        env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed}
+        env = environment(PYTHONHASHSEED=seed)
         done = subprocess.run([sys.executable, "-c", STAGES], env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         told.append(json.loads(done.stdout))

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import STUDY, run_bits
-from conftest import CHOICES, make_episodes
-from systems import hide
+from support.commands import STUDY, run_bits
+from support.episodes import CHOICES, make_episodes
+from support.paths import environment
+from support.systems import hide
 
 from ssorl.cli import main
 from ssorl.data import load, save
@@ -86,7 +87,7 @@ def test_hdf5_asks_for_room_before_it_writes(tmp_path, monkeypatch, format):
 # libhdf5 may crash when the disk fills up under it; even then nothing has the name that was asked for.
 SAVES = """
 import resource, sys
-from conftest import make_episodes
+from support.episodes import make_episodes
 from ssorl.data import save
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 save(make_episodes([60, 50]), sys.argv[1], sys.argv[2], force=True)
@@ -97,9 +98,8 @@ save(make_episodes([60, 50]), sys.argv[1], sys.argv[2], force=True)
 def test_a_crash_of_hdf5_leaves_what_was_there(tmp_path, format):
     eps, path = make_episodes([4, 5]), tmp_path / FORMATS[format]
     save(eps, path, format)
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-c", SAVES, str(path), format]
-    ended = subprocess.run(command, env=env, capture_output=True, check=False)
+    ended = subprocess.run(command, env=environment(), capture_output=True, check=False)
     assert ended.returncode != 0
     assert load(path).same(eps)
 

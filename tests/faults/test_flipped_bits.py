@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run_bits, study_bits
-from conftest import CHOICES
+from support.commands import run_bits, study_bits
+from support.episodes import CHOICES
 
 import ssorl
 from ssorl.data import load, save

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.paths import environment
 
 from ssorl.data.sim import policy as behaviour
 from ssorl.evaluation.policy_file import load_policy_file
@@ -26,10 +27,10 @@ KINDS = 9
 
 def test_only_our_own_error_comes_out_of_a_forged_file(tmp_path):
     """Policies, checkpoints, models, splits, results, stages of a run, collectors; all in one process of its own."""
-    worker, tests = Path(__file__).with_name("loader_fuzz.py"), Path(__file__).parents[1]
-    path = os.pathsep.join(map(str, (tests, tests / "unit", tests / "browser")))
-    command, env = [sys.executable, str(worker), str(COUNT), str(tmp_path)], {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120 + 3 * COUNT, check=False)
+    command = [sys.executable, "-m", "support.loader_fuzz", str(COUNT), str(tmp_path)]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=120 + 3 * COUNT, check=False
+    )
     lines = done.stdout.splitlines()
     # The worker ends at the first crash or hang, which is then the last line; its number repeats the case.
     assert done.returncode == 0, f"{lines[-1:]}\n{done.stderr[-3000:]}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from study_samples import fill
-from systems import TINY
+from support.study_samples import fill
+from support.systems import TINY
 
 from ssorl.idm import IDMS
 from ssorl.runs.run import run

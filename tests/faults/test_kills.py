@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from commands import STUDY, TINY, Server, run_bits, server, study_bits
 from support.campaign import Campaign
+from support.commands import STUDY, TINY, Server, run_bits, server, study_bits
 from support.kills import state
 
 from ssorl.data import save

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from systems import TINY, hide
+from support.systems import TINY, hide
 
 import ssorl
 from ssorl.data import Episodes, Meta

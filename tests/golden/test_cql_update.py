@@ -7,7 +7,21 @@ import jax
 import numpy as np
 import pytest
 from scipy.special import erfinv, logsumexp
-from test_updates import KEY, LR, N_ACT, N_OBS, SETTINGS, B, adam_step, backward, check, fixed, forward, moved, q_of
+from support.numpy_updates import (
+    KEY,
+    LR,
+    N_ACT,
+    N_OBS,
+    SETTINGS,
+    B,
+    adam_step,
+    backward,
+    check,
+    fixed,
+    forward,
+    moved,
+    q_of,
+)
 
 from ssorl.agents import make
 

@@ -5,33 +5,17 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from support.problems import SMALL, N, bandit, transitions
 
 from ssorl.agents import iql, make, td3bc
 from ssorl.agents.base import Batch
-from ssorl.data.episodes import Episodes, Meta
 from ssorl.training.engine import TrainingRun, train
 
-SMALL = {"hidden": (32, 32), "batch": 64, "updates": 1000, "tau": 0.05, "gamma": 0.5}
 FAST = {
     "td3bc": make("td3bc", critic_lr=3e-3, actor_lr=3e-3, **SMALL),
     "iql": make("iql", lr=3e-3, **SMALL),
 }
 Q = {"td3bc": partial(td3bc.q_value, FAST["td3bc"]), "iql": iql.q_value}
-
-
-N = 400  # transitions in every problem, so that all are one compiled program
-
-
-def transitions(obs, next_obs, rew, terminated):
-    """Trajectories of one step with uniform actions; one that is not terminated was cut off. Arrays [N]; rew of act."""
-    act = np.random.default_rng(0).uniform(-1, 1, (N, 1)).astype(np.float32)
-    rows = np.stack([obs, next_obs], 1).reshape(-1, 1).astype(np.float32)
-    ranges = Meta(act_low=(-1.0,), act_high=(1.0,))
-    return Episodes(rows, act, rew(act[:, 0]).astype(np.float32), terminated, np.arange(N + 1), ranges)
-
-
-def bandit(reward, terminated=True):
-    return transitions(np.zeros(N), np.zeros(N), reward, np.full(N, terminated))
 
 
 @pytest.mark.parametrize("name", FAST)

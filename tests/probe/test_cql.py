@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_agents import SMALL, N, bandit, transitions
+from support.problems import SMALL, N, bandit, transitions
 
 from ssorl.agents import cql
 from ssorl.training.engine import TrainingRun, train

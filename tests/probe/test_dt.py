@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import make_episodes
+from support.episodes import make_episodes
 
 from ssorl.agents import make
 from ssorl.agents.dt import STATES, normal

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from systems import TINY, hide_after, linear, two_policies
+from support.systems import TINY, hide_after, linear, two_policies
 
 from ssorl.data import concat
 from ssorl.idm.fill import fill

@@ -2,12 +2,10 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from support.paths import ROOT
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-from study_samples import fill, result
+from support.paths import ROOT
+from support.study_samples import fill, result
 
 from ssorl.study import statistics
 from ssorl.study import store as cells
@@ -21,7 +21,7 @@ ABOUT = {"hardware": {"device": "a machine"}, "commit": "abc1234", "versions": {
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     """scripts/results.py and its parts, as r.pack, r.first, …; what they write goes into a folder of the test's."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     parts = [importlib.import_module(name) for name in ("results", "results_first", "results_labels", "results_shared")]
     patched: dict[str, object] = {"PACKED": tmp_path / "cells", "ROOT": tmp_path}
     patched |= {"PAGE": tmp_path / "docs" / "results.md", "FIGURES": tmp_path / "docs" / "figures"}

@@ -11,10 +11,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 import ssorl
 
-ROOT = Path(__file__).parents[2]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 LAYERS = [{name.strip() for name in line.split("|")} for line in CONTRACTS[0]["layers"]]  # highest first
 FUNCTIONS = {"suggest", "audit", "check", *ssorl.PUBLIC}  # the first three are reserved for public functions to come

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from ssorl.report.schema import read
 from ssorl.utils.files import read_json
+from support.paths import environment
 
 # Nets and numbers so small that a run is a matter of seconds, most of it the agents' training in many looks.
 TINY = ["--agent", "bc", "--updates", "1000", "--set", "hidden=8,", "batch=16", "--idm", "paper", "--idm-updates", "40"]
@@ -64,9 +64,8 @@ class Server:
 def server(folder: Path) -> Iterator[Server]:
     """Commands in processes of their own. What they compile is kept, down to the smallest, so that they start fast."""
     cache = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
-    command = [sys.executable, str(Path(__file__).with_name("fork_server.py"))]
-    paths = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env={**os.environ, **cache, **paths}) as process:
+    command = [sys.executable, "-m", "support.fork_server"]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment(**cache)) as process:
         yield Server(process, folder / "log")
         assert process.stdin
         process.stdin.close()

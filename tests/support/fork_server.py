@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax  # noqa: F401  (no device is touched before the fork: threads would not survive it)
-from support.kills import Changes
 
 import ssorl.cli.narrate
 import ssorl.cli.run
@@ -24,6 +23,7 @@ import ssorl.runs.run
 import ssorl.study.report.page
 import ssorl.study.scheduler
 from ssorl.cli import main
+from support.kills import Changes
 
 
 def begin(args: list[str], log: str, prepare: Callable[[], Changes | None]) -> int:

@@ -1,6 +1,6 @@
 """Loads mutated files of one format, one line of output a case; a process of its own, so that a crash shows.
 
-python fuzz_worker.py FORMAT COUNT FOLDER [FIRST]: case i depends on FORMAT and i alone, so it can be repeated.
+python -m support.fuzz_worker FORMAT COUNT FOLDER [FIRST]: case i depends on FORMAT and i alone, so it can be repeated.
 A case that takes longer than 20 s ends the process with a traceback.
 """
 
@@ -19,11 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from samples import make, place, poke
 
 from ssorl.data import Episodes, load, save
 from ssorl.data.stats import profile
 from ssorl.utils.errors import SsorlError
+from support.samples import make, place, poke
 
 SECONDS = 20
 MEMORY = 6 << 30  # bytes of address space: a forged size must be refused, not granted

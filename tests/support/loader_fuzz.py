@@ -1,6 +1,6 @@
 """Loads mutated files that ssorl itself writes, one line of output a case; a process of its own, so that a crash shows.
 
-python loader_fuzz.py COUNT FOLDER [KIND [FIRST]], with tests, tests/unit and tests/browser on PYTHONPATH: case i
+python -m support.loader_fuzz COUNT FOLDER [KIND [FIRST]], with tests/ on PYTHONPATH: case i
 depends on KIND and i alone, so it can be repeated. Half of the cases are given a right checksum afterwards, as one who
 means harm would.
 """
@@ -21,9 +21,6 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from conftest import make_episodes
-from fuzz_worker import answer, mutate  # pyright: ignore[reportMissingImports]
-from page_samples import result  # pyright: ignore[reportMissingImports]
 
 from ssorl.agents import make
 from ssorl.data.sim import policy as behaviour
@@ -38,6 +35,9 @@ from ssorl.study.store import read as read_cell
 from ssorl.training.engine import TrainingRun, train
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_npz, write_json, write_npz
+from support.episodes import make_episodes
+from support.fuzz_worker import answer, mutate
+from support.page_samples import result
 
 MEMORY = 16 << 30  # bytes of address space: a forged size must be refused, not granted
 AGENT = make("td3bc", hidden=(4,), batch=8, updates=4, half=False)

@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 import yaml
 from markdown_it import MarkdownIt
 
-ROOT = Path(__file__).parents[1]
+from support.paths import ROOT
+
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
 KINDS = ("python", "sh", "toml", "yaml", "json", "text")
 

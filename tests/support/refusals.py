@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import make
 
 from ssorl.cli import main
 from ssorl.data import load, load_pair, save
 from ssorl.utils.errors import DataError
+from support.samples import make
 
 # After the fault, every sentence says what to do about it.
 VERBS = "add|choose|convert|copy|correct|cut|fetch|flatten|give|leave|lower|number|put|raise|remove|repair|save|write"

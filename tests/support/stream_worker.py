@@ -1,4 +1,6 @@
-"""As fuzz_worker.py, but every mutated file is also read in parts: python stream_worker.py FORMAT COUNT FOLDER [FIRST].
+"""As fuzz_worker.py, but every mutated file is also read in parts.
+
+python -m support.stream_worker FORMAT COUNT FOLDER [FIRST]
 
 Both ways must give the same trajectories, or both must refuse.
 """
@@ -12,13 +14,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import fuzz_worker
-
 from ssorl.data import Episodes, concat, load
 from ssorl.data.formats import open_parts
 from ssorl.data.stream import open_stream
 from ssorl.data.validate import ReadOptions
 from ssorl.utils.errors import SsorlError
+from support import fuzz_worker
 
 ONLY_WHOLE = "column by column|comes after episode|cannot be read in parts"  # fine at once, refused in parts
 

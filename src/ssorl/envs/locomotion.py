@@ -1,6 +1,6 @@
 """Hopper, Walker2d and HalfCheetah, many at a time: MuJoCo on a thread pool, the rest in vectorised NumPy.
 
-Equal to Gymnasium's v4 and v5 environments step by step (see tests/unit/test_envs.py), without making any of
+Equal to Gymnasium's v4 and v5 environments step by step (see tests/unit/envs/test_locomotion.py), without making any of
 its environments: only the model files of the installed package are read.
 """
 

@@ -6,7 +6,7 @@ D4RL's maze2d, so that D4RL's data and reference scores fit as they are:
 - x counts rows, y counts columns. D4RL puts starts and goals at whole numbers but the middle of a cell 0.2 lower, so
   cell (i, j) reaches from i - 0.7 to i + 0.3 and the goal is 0.2 off its middle, both ways.
 - Gymnasium-Robotics shows the same maze a quarter turn round and with the origin in the middle of the map; apart from
-  that the two are equal step by step (see tests/unit/test_maze.py).
+  that the two are equal step by step (see tests/unit/envs/test_maze.py).
 - Speeds are clipped to ±5 before a step, so that an observed one may be slightly higher.
 - Episodes start in any free cell, the goal's too, ±0.1 from its whole number, with a speed of 0.1 N(0, 1).
 - The reward is exp(-distance to the goal) after the action. Nothing but the horizon ends an episode.

@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 
 import numpy as np
 import pytest
-from conftest import make_episodes
+from support.episodes import make_episodes
 
 import ssorl
 from ssorl.agents import AGENTS, make

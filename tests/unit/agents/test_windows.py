@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from conftest import make_episodes
+from support.episodes import make_episodes
 
 from ssorl.agents.windows import BothWindows, Windows
 from ssorl.data.stats import Standardiser

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from systems import hide, linear
+from support.systems import hide, linear
 
 from ssorl.cli import main
 from ssorl.data import load, save

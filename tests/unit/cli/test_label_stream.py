@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from systems import hide, linear
+from support.systems import hide, linear
 
 from ssorl.cli import main
 from ssorl.data import load, save

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from ssorl.cli import Cli, main, options
 from ssorl.cli.completion import SCRIPTS, candidates
@@ -23,7 +24,7 @@ from ssorl.utils.errors import nearest
 from ssorl.utils.progress import QUIET, Progress
 
 SSORL = Path(sys.executable).with_name("ssorl")
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 
 
 def ends(capsys, *args: str) -> tuple[int, str]:

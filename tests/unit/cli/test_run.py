@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from systems import hide
+from support.systems import hide
 
 from ssorl.cli import main
 from ssorl.data import load, save

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from study_samples import fill
+from support.study_samples import fill
 
 from ssorl.cli import main
 from ssorl.data import save

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import make_episodes
 from hypothesis import given
 from hypothesis import strategies as st
+from support.episodes import make_episodes
 
 from ssorl.data.episodes import Meta, action_range, concat, scale, unscale
 from ssorl.data.validate import build

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import make_episodes
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.episodes import make_episodes
 
 from ssorl.data.split import THIRDS, Split, apply, coupled, decoupled, first_copies, order_by_return, truth, wide
 from ssorl.idm.fit import hold_out

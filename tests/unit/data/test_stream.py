@@ -6,15 +6,15 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import assert_same, bits, make, place, poke
-from systems import TINY, hide, linear
+from support.paths import environment
+from support.samples import assert_same, bits, make, place, poke
+from support.systems import TINY, hide, linear
 
 from ssorl.data import apply, concat, coupled, decoupled, load, load_pair, save, truth, wide
 from ssorl.data import stream as parts_module
@@ -159,8 +159,10 @@ def vars_of(eps):
 def test_damaged_files_are_refused_in_parts_as_at_once(tmp_path, format):
     """In a process of its own, as in test_fuzz.py."""
     count = int(os.environ.get("SSORL_FUZZ", "300")) // 5
-    command = [sys.executable, str(Path(__file__).with_name("stream_worker.py")), format, str(count), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="backslashreplace", timeout=60 + count)
+    command = [sys.executable, "-m", "support.stream_worker", format, str(count), str(tmp_path)]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, errors="backslashreplace", timeout=60 + count
+    )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, f"{lines[-1:]}\n{done.stderr[-3000:]}"
     assert not [line[:2000] for line in lines if " BAD " in line]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import CHOICES, SMALL
+from support.episodes import CHOICES, SMALL
 
 import ssorl
 from ssorl import envs

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from systems import TINY, hide, hide_after, linear
+from support.systems import TINY, hide, hide_after, linear
 
 from ssorl.data import apply, coupled
 from ssorl.idm import fit as fitting

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import make_episodes
+from support.episodes import make_episodes
 
 from ssorl.data import apply, coupled
 from ssorl.idm import serialise

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from samples import bits, make
-from systems import TINY, hide, hide_after, linear
+from support.samples import bits, make
+from support.systems import TINY, hide, hide_after, linear
 
 from ssorl.idm import serialise
 from ssorl.idm.calibrate import calibrate, coverage, factors, outside, span

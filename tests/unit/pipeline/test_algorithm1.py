@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from conftest import SMALL, make_episodes
 from support.clock import patience
-from systems import hide
+from support.episodes import SMALL, make_episodes
+from support.systems import hide
 
 from ssorl.agents import make
 from ssorl.data import coupled

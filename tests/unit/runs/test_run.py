@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import CHOICES, SMALL
-from systems import hide
+from support.episodes import CHOICES, SMALL
+from support.systems import hide
 
 import ssorl
 from ssorl.data import save

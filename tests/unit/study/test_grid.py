@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from ssorl.agents import make
 from ssorl.study.cost import DEVICES, _work, cost, rate, work
@@ -63,7 +63,7 @@ def test_there_is_no_other_study():
 
 
 def test_the_page_of_documentation_has_the_same_numbers_and_an_example_that_is_one(tmp_path):
-    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
+    text = (ROOT / "docs" / "studies.md").read_text()
     rows = [re.split(r" *\| *", line.strip("| ")) for line in text.splitlines() if line.startswith("| `")]
     told = {row[0].strip("`"): [int(x.replace(",", "")) for x in row[2:5]] for row in rows if len(row) == 7}
     assert set(told) == set(STUDIES)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 
 from ssorl import __version__
 from ssorl.cli import main
@@ -387,5 +388,5 @@ def test_results_go_last(cells, done, monkeypatch):
 def test_the_page_names_every_choice(capsys):
     main(["study", "run", "--help"])
     flags = set(re.findall(r"--ray[a-z-]*", capsys.readouterr().out))
-    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text()
+    page = (ROOT / "docs" / "clusters.md").read_text()
     assert len(flags) == 5 and [flag for flag in sorted(flags) if f"| `{flag}` |" not in page] == []

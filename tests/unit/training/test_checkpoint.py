@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import make_episodes
 from support.clock import patience
+from support.episodes import make_episodes
 
 from ssorl.agents import make
 from ssorl.data.stats import Standardiser
@@ -434,7 +434,7 @@ def test_one_training_a_folder(tmp_path, runs):
 # Trains in a folder and is killed before a change to it; told no number, it prints how many changes there are.
 LONG = """
 import sys
-from conftest import make_episodes
+from support.episodes import make_episodes
 from support.kills import Changes
 from ssorl.agents import make
 from ssorl.training.engine import TrainingRun, train

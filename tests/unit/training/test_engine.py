@@ -5,13 +5,13 @@ import re
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import make_episodes
+from support.episodes import make_episodes
+from support.paths import ROOT
 
 from ssorl.agents import make
 from ssorl.agents.base import Transitions
@@ -234,7 +234,7 @@ def test_groups(n, size, want):
 def test_the_table_of_bytes_in_the_docs(monkeypatch):
     """Each number of docs/engine.md but the measured ones, for every agent there is a row of."""
     monkeypatch.setenv("SSORL_FUSED", "0")  # the table is of the plain network, on whatever GPU this runs
-    text = (Path(__file__).parents[2] / "docs" / "engine.md").read_text()
+    text = (ROOT / "docs" / "engine.md").read_text()
     table = re.findall(r"^\| (\w+) ((?:\| [\d.]+ )+)\|$", text, re.MULTILINE)
     assert [name for name, _ in table] == ["bc", "iql", "td3bc", "cql", "dt"]
     for name, row in table:

@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import make_episodes
+from support.episodes import make_episodes
 
 from ssorl.agents import make
 from ssorl.training.engine import Snapshot, TrainingRun, train_many

@@ -8,7 +8,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from conftest import make_episodes
+from support.episodes import make_episodes
 
 from ssorl.agents import make
 from ssorl.training.engine import TrainingRun, train_many

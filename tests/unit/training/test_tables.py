@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from conftest import make_episodes
+from support.episodes import make_episodes
 
 from ssorl.agents import make
 from ssorl.agents.windows import Windows

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from samples import assert_same, make
+from support.samples import assert_same, make
 
 from ssorl.data import load, save
 from ssorl.utils.errors import SsorlError

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from refusals import CURE, GOOD, Refusals, d4rl, lerobot, listing, minari, minari_meta, npz, pickled
-from samples import FORMATS, make, place, poke
+from support.refusals import CURE, GOOD, Refusals, d4rl, lerobot, listing, minari, minari_meta, npz, pickled
+from support.samples import FORMATS, make, place, poke
 
 from ssorl.cli import main
 from ssorl.data import Episodes, Split, coupled, decoupled, load, save, wide

@@ -8,8 +8,8 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from refusals import GOOD, d4rl, dicts, lerobot, npz, pickled
-from samples import FORMATS, assert_same, make, place, poke
+from support.refusals import GOOD, d4rl, dicts, lerobot, npz, pickled
+from support.samples import FORMATS, assert_same, make, place, poke
 
 from ssorl.cli import main
 from ssorl.data import load, load_pair, save

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_episodes
-from samples import FORMATS, assert_same, bits, make, place, poke
+from support.episodes import make_episodes
+from support.samples import FORMATS, assert_same, bits, make, place, poke
 
 from ssorl.data import Episodes, concat, load, load_pair, save
 from ssorl.data.collections import d4rl_download

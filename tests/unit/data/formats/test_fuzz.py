@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from samples import FORMATS
+from support.paths import environment
+from support.samples import FORMATS
 
 COUNT = int(os.environ.get("SSORL_FUZZ", "300"))  # mutations a format
 
@@ -17,9 +17,9 @@ COUNT = int(os.environ.get("SSORL_FUZZ", "300"))  # mutations a format
 @pytest.mark.parametrize("format", FORMATS)
 def test_only_our_own_error_comes_out(tmp_path, format):
     """In a process of its own: libhdf5 and Arrow are C and C++, and a crash there must be seen, not suffered."""
-    worker = Path(__file__).with_name("fuzz_worker.py")
     done = subprocess.run(
-        [sys.executable, str(worker), format, str(COUNT), str(tmp_path)],
+        [sys.executable, "-m", "support.fuzz_worker", format, str(COUNT), str(tmp_path)],
+        env=environment(),
         capture_output=True,
         text=True,
         errors="backslashreplace",

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from refusals import CURE, GOOD, Refusals, d4rl, dicts, minari, minari_meta, npz
+from support.refusals import CURE, GOOD, Refusals, d4rl, dicts, minari, minari_meta, npz
 
 from ssorl.data import load
 from ssorl.utils.errors import DataError

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.paths import ROOT
 
 from ssorl import envs
 from ssorl.cli import main
@@ -97,7 +98,6 @@ def test_the_measured_means_are_near_d4rls():
 
 
 def _table() -> dict:
-    from pathlib import Path
 
     return json.loads(Path(datasets.__file__).with_suffix(".json").read_text())
 
@@ -144,7 +144,7 @@ def test_mistakes_are_told(name, words):
 
 
 def test_the_list_and_the_page_tell_the_same_returns():
-    page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
+    page = (ROOT / "docs" / "datasets.md").read_text()
     rows = re.findall(r"^\| `sim/(\S+)` \|.*\| (\S+ ± \S+) \|$", page, re.MULTILINE)
     assert len(rows) == 16
     for name, told in rows:

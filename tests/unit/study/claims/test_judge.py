@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from study_samples import fill, mse, result, score
+from support.study_samples import fill, mse, result, score
 
 from ssorl.study import statistics
 from ssorl.study.claims import judge as claims

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from markupsafe import escape
-from study_samples import fill
+from support.study_samples import fill
 
 from ssorl.report.summary import share
 from ssorl.report.svg import NARROW, Bar, Line, lines
