@@ -35,9 +35,9 @@ from support.campaign import Campaign  # noqa: E402
 from ssorl.data.episodes import Episodes  # noqa: E402
 
 # Begun first, so that no worker is left alone with one of them at the end.
-LONG = ["faults/test_kills", "conformance/test_agents_conform", "docs/test_example", "probe/test_dt"]
+LONG = ["faults/test_kills", "conformance/test_agents_conform", "pages/test_example", "probe/test_dt"]
 LONG += ["faults/test_strange_data", "unit/cli/test_label", "unit/cli/test_run", "unit/study/test_scheduler"]
-LONG += ["unit/data/sim/test_sac", "golden/test_cql_update", "docs/test_blocks", "probe/test_inverse"]
+LONG += ["unit/data/sim/test_sac", "golden/test_cql_update", "pages/test_blocks", "probe/test_inverse"]
 LONG += ["faults/test_determinism", "unit/data/formats/test_fuzz"]
 
 pytest_plugins = ["support.looking"]  # the browser's fixtures
