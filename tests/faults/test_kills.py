@@ -98,7 +98,10 @@ def test_two_runs_in_one_folder_at_once(ask, data, tmp_path, whole_run):
     command = ["run", data, *TINY, "--out", tmp_path / "r"]
     assert ask.together(command, command, tmp_path / "r", hold=whole_run.changes // 2) == [0, 2]
     said = ask.said(0) + ask.said(1)
-    assert "another process is at work on it; wait for it or choose another --out" in said and "Traceback" not in said
+    assert (
+        "another process is writing there; wait until it ends or choose another --out" in said
+        and "Traceback" not in said
+    )
     assert run_bits(tmp_path / "r") == whole_run.bits
 
 

@@ -71,7 +71,7 @@ def load_policy_file(path: Path | str) -> PolicyFile:
     with sealed(path, "a saved policy", "; remove it and give the command that made it again, or copy it anew") as file:
         about = file.about
         if about.get("kind") != POLICY:
-            raise ValueError("its about.json is of something else")
+            raise ValueError("its about.json describes another kind of file")
         if about["version"] != POLICY_VERSION:
             raise ValueError(f"version {about['version']} of its layout, this is {POLICY_VERSION}")
         agent = rebuild(about)

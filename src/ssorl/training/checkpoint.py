@@ -120,7 +120,7 @@ def _load(path: Path, identity: dict, like: Any, n_runs: int) -> TrainingCheckpo
     with sealed(path, "a checkpoint") as file:
         about = file.about
         if about.get("kind") != TRAINING:
-            raise ValueError("its about.json is of something else")
+            raise ValueError("its about.json describes another kind of file")
         if found := differences(about["training"], json.loads(json.dumps(identity))):
             more = f" and {len(found) - 3} more differences" if len(found) > 3 else ""
             raise SsorlError(

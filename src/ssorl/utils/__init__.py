@@ -1,1 +1,1 @@
-"""Tools that every layer uses: errors, files, cache, provenance, validation, progress, networks."""
+"""Tools that every layer uses: errors, files, cache, provenance, validation, progress, display, networks."""

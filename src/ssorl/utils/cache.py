@@ -1,4 +1,4 @@
-"""The user's cache: files made once, by one process, checked by a digest each time they are read."""
+"""The user's cache: each file is created once, by one process, and its SHA-256 is checked whenever it is used."""
 
 from __future__ import annotations
 
@@ -17,15 +17,26 @@ from ssorl.utils.files import atomic
 
 
 def root() -> Path:
-    """Where made files are kept: SSORL_CACHE, or ssorl in the user's cache folder."""
+    """Return the cache folder: SSORL_CACHE if it is set, otherwise `ssorl` in the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("SSORL_CACHE") or Path(home) / "ssorl")
 
 
 def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """The file `name` under the cache, made by `make(path)` if it is not there or its digest is wrong.
+    """Return a file of the cache; create it if it is missing or its digest is wrong.
 
-    Of several processes that ask at once one makes it and the others wait. An interrupted one leaves nothing.
+    If several processes ask for the file at once, one creates it and the others wait. An interrupted process leaves
+    no partial file.
+
+    Args:
+        name: path of the file below the cache folder.
+        make: writes the file to the path that it receives.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        SsorlError: the cache folder cannot be written.
     """
     path = root() / name
     if _intact(path):
@@ -38,25 +49,25 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
             f"{path.parent}: cannot be written ({err.strerror}); set SSORL_CACHE to a folder that can"
         ) from err
     with lock:
-        with suppress(OSError):  # some network folders know no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when this process ends, however it ends
+        with suppress(OSError):  # some network file systems do not support locks
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases the lock when this process ends
         if _intact(path):
             return path
-        for stale in path.parent.glob(f".tmp-{path.name}-*"):  # of a maker that was killed; the lock is ours now
+        for stale in path.parent.glob(f".tmp-{path.name}-*"):  # left by a killed process; this process holds the lock
             shutil.rmtree(stale, ignore_errors=True)
         if path.exists():
-            print(f"ssorl: {path} is damaged and is made again", file=sys.stderr)
+            print(f"ssorl: {path} is damaged and is created again", file=sys.stderr)
             path.unlink()
         with atomic(path) as fresh:
             make(fresh)
             digest = _digest(fresh)
-            # The digest goes first: a file without its digest would be made again, the reverse is harmless.
-            with atomic(_note(path)) as note:
-                note.write_text(json.dumps({"sha256": digest}))
+            # Write the digest before the file: a file without a digest would be created again on the next use.
+            with atomic(_digest_file(path)) as digest_file:
+                digest_file.write_text(json.dumps({"sha256": digest}))
     return path
 
 
-def _note(path: Path) -> Path:
+def _digest_file(path: Path) -> Path:
     return path.with_name(path.name + ".sha256.json")
 
 
@@ -67,6 +78,6 @@ def _digest(path: Path) -> str:
 
 def _intact(path: Path) -> bool:
     try:
-        return _digest(path) == json.loads(_note(path).read_text())["sha256"]
+        return _digest(path) == json.loads(_digest_file(path).read_text())["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -1,4 +1,4 @@
-"""The errors a user may see: each is one sentence that names the thing, the value and the cure."""
+"""Errors that users see: each message is a sentence that says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from collections.abc import Iterable
 
 
 class SsorlError(Exception):
-    """Anything the user can mend; the command line prints it without a traceback and exits with 2."""
+    """An error that the user can correct; the command line prints it without a traceback and exits with code 2."""
 
 
 class DataError(SsorlError):
-    """A file, a trajectory or a split that cannot be used as it is."""
+    """A file, trajectory or split that cannot be used as it is."""
 
 
 class ChangedError(DataError):
-    """Data that is no longer what earlier results were made from."""
+    """Data that differs from the data of earlier results."""
 
 
 def nearest(word: object, known: Iterable[object], otherwise: str = "") -> str:
-    """The end of a sentence about a name that does not exist: which was meant, or all there are."""
+    """Return the end of a message about an unknown name: the closest known name, or all known names.
+
+    Args:
+        word: the unknown name.
+        known: the names that exist.
+        otherwise: text to return if no known name is close; by default, the list of known names.
+    """
     import difflib
 
     names = {str(name).lower(): str(name) for name in known}

@@ -1,4 +1,4 @@
-"""Where and with what a result was made: versions, hardware, commit."""
+"""Record how a result was computed: package versions, hardware, commit."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ PACKAGES = ("ssorl", "jax", "jaxlib", "numpy", "optax", "mujoco", "gymnasium")
 
 
 def everything() -> dict:
-    """All of it, for a run's record."""
+    """Return versions, hardware and commit, for the record of a run."""
     return {"versions": versions(), "hardware": hardware(), "commit": commit()}
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that numbers depend on."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the packages that results depend on."""
+    by_package = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            by_package[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 def hardware() -> dict:
-    """The machine and the device that JAX uses."""
+    """Describe the machine and the devices that JAX uses."""
     import jax
 
     devices = jax.local_devices()
@@ -42,9 +42,10 @@ def hardware() -> dict:
 
 
 def commit() -> str | None:
-    """Of the checkout that this code runs from, `-dirty` where it was changed; None for an installed package.
+    """Return the commit of the checkout that this code runs from, with `-dirty` if files of the package were changed.
 
-    Where the files went without their repository, into a container for one, SSORL_COMMIT tells it.
+    Outside a checkout, for example in an installed package or a container, the value of SSORL_COMMIT is returned,
+    or None if it is not set.
     """
     here = Path(__file__).parents[1]
 
@@ -52,7 +53,7 @@ def commit() -> str | None:
         return subprocess.run(["git", *args], cwd=here, capture_output=True, text=True, check=True, timeout=20).stdout
 
     try:
-        git("ls-files", "--error-unmatch", "__init__.py")  # a folder of a foreign checkout may hold a package
+        git("ls-files", "--error-unmatch", "__init__.py")  # fails if the package only lies inside another checkout
         return git("rev-parse", "--short=12", "HEAD").strip() + ("-dirty" if git("status", "--short", ".") else "")
     except (OSError, subprocess.SubprocessError):
         return os.environ.get("SSORL_COMMIT")

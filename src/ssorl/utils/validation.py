@@ -1,4 +1,4 @@
-"""Which values a setting may have, told before anything long begins."""
+"""Check the values of settings before any long computation starts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 
 from ssorl.utils.errors import SsorlError, nearest
 
-Rule = tuple[Callable[[Any], bool], str]
+Rule = tuple[Callable[[Any], bool], str]  # whether a value is valid, and what the user should give instead
 
 
 def number(value: Any) -> bool:
-    """A finite number, and not a truth value, which Python takes for one."""
+    """Return whether a value is a finite number; booleans are not numbers here."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def whole(value: Any, least: int) -> bool:
-    """A whole number; 10.0 is one."""
+    """Return whether a value is a whole number of at least `least`; 10.0 counts as whole."""
     return number(value) and value == int(value) and value >= least
 
 
@@ -29,7 +29,7 @@ ABOVE = "give a number above 0"
 SOME: Rule = (lambda v: whole(v, 1), "give a whole number from 1 up")
 ANY: Rule = (lambda v: whole(v, 0), "give a whole number from 0 up")
 FROM_0: Rule = (lambda v: number(v) and v >= 0, "give a number from 0 up")
-NAMED: dict[str, Rule] = {  # where more is known than the kind of the default
+NAMED: dict[str, Rule] = {  # rules by name of the setting; other settings follow the type of their default
     **dict.fromkeys(("batch", "updates", "steps", "layers", "heads", "width", "context", "n_actions", "members"), SOME),
     **dict.fromkeys(("policy_every", "unlabelled", "validate_every"), SOME),
     **dict.fromkeys(("lr", "actor_lr", "critic_lr", "temperature_lr"), (lambda v: number(v) and v > 0, ABOVE)),
@@ -41,7 +41,7 @@ NAMED: dict[str, Rule] = {  # where more is known than the kind of the default
     "dropout": (lambda v: number(v) and 0 <= v < 1, "give a number from 0 up and below 1"),
     "hidden": (
         lambda v: isinstance(v, list | tuple) and all(whole(n, 1) for n in v),
-        "give a list of whole numbers from 1 up, one a layer",
+        "give a list of whole numbers from 1 up, one for each layer",
     ),
     "gamma": (lambda v: number(v) and 0 <= v < 1, "give a number from 0 up and below 1"),
     "tau": (lambda v: number(v) and 0 < v <= 1, "give a number above 0 and at most 1"),
@@ -50,30 +50,39 @@ NAMED: dict[str, Rule] = {  # where more is known than the kind of the default
 
 
 def check_settings(whose: str, settings: Any, config: Any) -> None:
-    """Refuse a setting that there is none of, or a value that is none. What has no fields says so itself."""
+    """Raise on unknown setting names and invalid values.
+
+    Args:
+        whose: name of the agent or model, for messages.
+        settings: values by name of the setting.
+        config: dataclass whose fields are the known settings; anything else is not checked.
+
+    Raises:
+        SsorlError: a name is unknown, a value is invalid, or `settings` is not a mapping.
+    """
     if not isinstance(settings, Mapping):
-        raise SsorlError(f"the settings of {whose} are {settings!r}; give a table of names and values")
+        raise SsorlError(f"the settings of {whose} are {settings!r}; give names and values, such as {{'lr': 0.001}}")
     if not is_dataclass(config):
         return
     known = {field.name: field.default for field in fields(config)}
     for name, value in settings.items():
         if name not in known:
             raise SsorlError(f"{whose} has no setting {name!r}; {nearest(name, known)}")
-        fits, cure = NAMED[name] if name in NAMED else like(known[name])
-        if not fits(value):
+        valid, cure = NAMED[name] if name in NAMED else _rule_for(known[name])
+        if not valid(value):
             raise SsorlError(f"{name} of {whose} is {value!r}; {cure}")
 
 
 def plain(value: Any) -> Any:
-    """One spelling of equal values: 10 for 10.0, a tuple for a list, Python's numbers for NumPy's."""
+    """Return a value in canonical form: 10 for 10.0, a tuple for a list, Python numbers for NumPy numbers."""
     value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:  # beyond, an integer is no number of JAX
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:  # larger integers do not fit into JAX
         return int(value)
     return tuple(plain(v) for v in value) if isinstance(value, list | tuple) else value
 
 
-def like(default: Any) -> Rule:
-    """What may stand in place of a default."""
+def _rule_for(default: Any) -> Rule:
+    """Return the rule for a setting with this default: a value of the same type."""
     if isinstance(default, bool):
         return lambda v: isinstance(v, bool), "give true or false"
     if isinstance(default, int):
@@ -89,15 +98,23 @@ def like(default: Any) -> Rule:
 
 # Seeds ---------------------------------------------------------------------------------------------------
 
-END = 2**32  # JAX takes a seed modulo this: larger ones would repeat the smaller
+END = 2**32  # JAX reduces a seed modulo this number: larger seeds would repeat smaller ones
 
 
 def is_seed(value: object) -> bool:
-    """Whether draws of its own belong to it."""
+    """Return whether a value is a valid seed: a whole number from 0 up and below 2**32."""
     return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < END
 
 
 def check_seed(value: object, name: str = "the seed") -> None:
-    """Refuse what is none."""
+    """Raise if a value is not a valid seed.
+
+    Args:
+        value: the seed to check.
+        name: how the message names it.
+
+    Raises:
+        SsorlError: the value is not a whole number from 0 up and below 2**32.
+    """
     if not is_seed(value):
         raise SsorlError(f"{name} is {value}; give a whole number from 0 up and below 2**32")

@@ -115,7 +115,7 @@ def test_another_run_is_refused(eps, done):
 def test_one_process_at_a_time(eps, done):
     with (done.folder / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(SsorlError, match="another process is at work on it"):
+        with pytest.raises(SsorlError, match="another process is writing there"):
             run(eps, done.folder, **CHOICES)
 
 

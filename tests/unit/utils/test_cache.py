@@ -132,5 +132,5 @@ def test_a_file_system_without_locks_is_no_other_process(tmp_path, monkeypatch):
     with locked(tmp_path / "run"):
         assert cached("a.txt", lambda path: path.write_text("made")).read_text() == "made"
     monkeypatch.setattr(fcntl, "flock", lambda file, how: (_ for _ in ()).throw(BlockingIOError()))
-    with pytest.raises(SsorlError, match="another process is at work on it"), locked(tmp_path / "run"):
+    with pytest.raises(SsorlError, match="another process is writing there"), locked(tmp_path / "run"):
         pass
