@@ -7,7 +7,7 @@ from typing import Any
 
 from ssorl.envs.trust import imports_code
 from ssorl.utils.errors import SsorlError, nearest
-from ssorl.utils.validation import ANY, SOME, Rule, is_seed, number, whole
+from ssorl.utils.validation import WHOLE_FROM_0, WHOLE_FROM_1, Rule, is_seed, number, whole
 
 THIRDS = ("low", "med", "high")
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -27,8 +27,8 @@ SIZE: Rule = (
 )
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("fraction", "labelled_fraction", "unlabelled_fraction", "certain"), SHARE),
-    **dict.fromkeys(("seeds", "episodes", "looks", "members"), SOME),
-    **dict.fromkeys(("rounds", "past", "future"), ANY),
+    **dict.fromkeys(("seeds", "episodes", "looks", "members"), WHOLE_FROM_1),
+    **dict.fromkeys(("rounds", "past", "future"), WHOLE_FROM_0),
     "seed": (is_seed, "give a whole number from 0 up and below 2**32"),
     "quality": (lambda v: number(v) and 0 < v <= 100, "give a percentage above 0 and at most 100"),
     "size": SIZE,

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar with rate and time left on a terminal, plain lines elsewhere."""
+"""Progress of long commands: a bar with rate and remaining time in terminals and notebooks, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,64 +7,95 @@ import sys
 import time
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from html import escape
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
-EVERY = 10.0  # seconds between lines where there is no terminal
-QUIET = ContextVar("quiet", default=False)  # whether nobody wants to hear of progress; the command line sets it
+EVERY = 10.0  # seconds between lines of plain text
+EVERY_IN_NOTEBOOK = 0.2  # seconds between updates of a notebook's bar
+QUIET = ContextVar("quiet", default=False)  # whether progress is off; `--quiet` sets it
 
 
 class Progress(AbstractContextManager):
-    """Called as `progress(what, n, note)` whenever `n` more of a task are done; its tasks are named with their totals.
+    """Progress of the tasks of one command; call it as `progress(task, n, note)` when `n` more units are done.
 
-    Writes to standard error, so that standard output holds the result alone.
+    It writes to standard error, so that standard output contains only the result.
     """
 
-    def __init__(self, totals: dict[str, tuple[int, str]], stream: TextIO | None = None) -> None:
-        """`totals` maps a task to how many of what it is made of, in the order of the work."""
+    def __init__(
+        self, totals: dict[str, tuple[int, str]], stream: TextIO | None = None, quiet: bool | None = None
+    ) -> None:
+        """Set up the tasks.
+
+        Args:
+            totals: (number of units, name of the unit) by task, in the order of the work; 0 if the number is unknown.
+            stream: where to write; standard error by default.
+            quiet: write nothing; by default what `QUIET` says.
+        """
         self.totals, self.stream = totals, stream or sys.stderr
         self.done = dict.fromkeys(totals, 0)
-        self.began: dict[str, tuple[float, int]] = {}  # when a task was first heard of, and what was done by then
-        self.said = time.monotonic()
+        self.began: dict[str, tuple[float, int]] = {}  # task -> time of its first call, units done by then
+        self.printed_at = time.monotonic()
         self.ended: set[str] = set()
-        self.quiet = QUIET.get()
-        lively = self.stream.isatty() and os.environ.get("TERM") != "dumb"
-        self.bar = _bar() if lively and not self.quiet else None
+        self.quiet = QUIET.get() if quiet is None else quiet
+        terminal = self.stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.bar = _bar() if terminal and not self.quiet else None
+        self.notebook = None if self.bar or self.quiet or stream is not None else _notebook_display()
         self.ids = {}
 
-    def __call__(self, what: str, n: int, note: str = "") -> None:
-        """Count `n` more."""
-        now, total = time.monotonic(), self.totals[what][0]
-        self.done[what] += n
-        # The first call starts the clock: what came before it is compilation, which tells nothing of the rate.
-        self.began.setdefault(what, (now, n))
+    def __call__(self, task: str, n: int, note: str = "") -> None:
+        """Count `n` more units of a task.
+
+        Args:
+            task: a key of `totals`.
+            n: units done since the last call.
+            note: text to show after the rate.
+        """
+        now, total = time.monotonic(), self.totals[task][0]
+        self.done[task] += n
+        # The rate is measured from the first call on: compilation comes before it.
+        self.began.setdefault(task, (now, n))
+        complete = self.done[task] >= total > 0 and task not in self.ended
         if self.bar is not None:
-            if what not in self.ids:
-                self.ids[what] = self.bar.add_task(what, total=total or None, line="")
-            self.bar.update(self.ids[what], advance=n, line=self._line(what, now, note))
-        elif self.quiet:
+            if task not in self.ids:
+                self.ids[task] = self.bar.add_task(task, total=total or None, line="")
+            self.bar.update(self.ids[task], advance=n, line=self._line(task, now, note))
+        elif self.quiet or not (complete or now - self.printed_at >= (EVERY_IN_NOTEBOOK if self.notebook else EVERY)):
             return
-        elif now - self.said >= EVERY or (self.done[what] >= total > 0 and what not in self.ended):
-            self.said = now
-            self.ended |= {what} if self.done[what] >= total else set()  # some overshoot: one last line all the same
-            print(f"{what}: {self._line(what, now, note)}", file=self.stream, flush=True)
+        else:
+            self.printed_at = now
+            self.ended |= {task} if self.done[task] >= total else set()  # print one last line, even after the total
+            if self.notebook is not None:
+                self.notebook.update({"text/html": self._html(now, task, note)}, raw=True)
+            else:
+                print(f"{task}: {self._line(task, now, note)}", file=self.stream, flush=True)
 
     def say(self, text: str) -> None:
-        """A line of its own, above the bar."""
+        """Print a line of text above the bar."""
         if self.bar is not None:
             self.bar.console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
         elif not self.quiet:
             print(text, file=self.stream, flush=True)
 
-    def _line(self, what: str, now: float, note: str) -> str:
-        (total, unit), done, (since, before) = self.totals[what], self.done[what], self.began[what]
-        parts = [f"{done:,} of {total:,} {unit}" if total else f"{done:,} {unit}"]  # a total of 0 is not known
+    def _line(self, task: str, now: float, note: str) -> str:
+        (total, unit), done, (since, before) = self.totals[task], self.done[task], self.began[task]
+        parts = [f"{done:,} of {total:,} {unit}" if total else f"{done:,} {unit}"]
         if done > before and now > since:
             rate = (done - before) / (now - since)
             parts.append(f"{rate:,.0f}/s" if rate >= 1 else f"{60 * rate:.1f}/min")
             if done < total:
                 parts.append(f"{duration((total - done) / rate)} left")
         return ", ".join([*parts, note] if note else parts)
+
+    def _html(self, now: float, current: str, note: str) -> str:
+        """Return one row with a bar for each task that has begun."""
+        rows = []
+        for task in self.began:
+            line = escape(f"{task}: {self._line(task, now, note if task == current else '')}")
+            total = self.totals[task][0]
+            value = f'value="{min(self.done[task], total)}" max="{total}"' if total else ""
+            rows.append(f"<div><progress {value}></progress> {line}</div>")
+        return "".join(rows)
 
     def __enter__(self) -> Progress:
         if self.bar is not None:
@@ -79,7 +110,7 @@ class Progress(AbstractContextManager):
 
 
 def duration(seconds: float) -> str:
-    """A time to be read at a glance: 40 s, 12 min, 3 h 20 min."""
+    """Format a duration with its unit: 40 s, 12 min, 3 h 20 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -93,3 +124,17 @@ def _bar():
 
     columns = TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}", markup=False)
     return Bar(*columns, console=Console(stderr=True))
+
+
+def _notebook_display() -> Any | None:
+    """Return a display handle if this process is the kernel of a notebook, else None. IPython is never imported here.
+
+    Our own bar is an HTML element: rich needs the package ipywidgets for notebooks and warns without it.
+    """
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None or getattr(shell, "kernel", None) is None:
+        return None
+    from IPython.display import display  # type: ignore[import-not-found]
+
+    return display({"text/html": ""}, raw=True, display_id=True)

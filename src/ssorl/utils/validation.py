@@ -26,15 +26,17 @@ def whole(value: Any, least: int) -> bool:
 
 
 ABOVE = "give a number above 0"
-SOME: Rule = (lambda v: whole(v, 1), "give a whole number from 1 up")
-ANY: Rule = (lambda v: whole(v, 0), "give a whole number from 0 up")
-FROM_0: Rule = (lambda v: number(v) and v >= 0, "give a number from 0 up")
+WHOLE_FROM_1: Rule = (lambda v: whole(v, 1), "give a whole number from 1 up")
+WHOLE_FROM_0: Rule = (lambda v: whole(v, 0), "give a whole number from 0 up")
+NUMBER_FROM_0: Rule = (lambda v: number(v) and v >= 0, "give a number from 0 up")
 NAMED: dict[str, Rule] = {  # rules by name of the setting; other settings follow the type of their default
-    **dict.fromkeys(("batch", "updates", "steps", "layers", "heads", "width", "context", "n_actions", "members"), SOME),
-    **dict.fromkeys(("policy_every", "unlabelled", "validate_every"), SOME),
+    **dict.fromkeys(
+        ("batch", "updates", "steps", "layers", "heads", "width", "context", "n_actions", "members"), WHOLE_FROM_1
+    ),
+    **dict.fromkeys(("policy_every", "unlabelled", "validate_every"), WHOLE_FROM_1),
     **dict.fromkeys(("lr", "actor_lr", "critic_lr", "temperature_lr"), (lambda v: number(v) and v > 0, ABOVE)),
-    **dict.fromkeys(("temperature", "decay", "beta"), FROM_0),
-    **dict.fromkeys(("alpha", "noise", "noise_clip", "min_q_weight", "lambda_s", "lambda_r"), FROM_0),
+    **dict.fromkeys(("temperature", "decay", "beta"), NUMBER_FROM_0),
+    **dict.fromkeys(("alpha", "noise", "noise_clip", "min_q_weight", "lambda_s", "lambda_r"), NUMBER_FROM_0),
     **dict.fromkeys(("expectile", "edge"), (lambda v: number(v) and 0 < v < 1, "give a number above 0 and below 1")),
     **dict.fromkeys(("target", "scale"), (lambda v: v is None or number(v), "give a number, or leave it out")),
     "clip": (lambda v: number(v) and v > 0, ABOVE),
@@ -86,7 +88,7 @@ def _rule_for(default: Any) -> Rule:
     if isinstance(default, bool):
         return lambda v: isinstance(v, bool), "give true or false"
     if isinstance(default, int):
-        return ANY
+        return WHOLE_FROM_0
     if isinstance(default, float):
         return number, "give a number"
     if isinstance(default, tuple):
