@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from ssorl.agents import make
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
-from ssorl.envs import TrustedName, require_trusted
+from ssorl.envs import TrustedName, horizon, require_trusted
 from ssorl.evaluation import EPISODES
 from ssorl.evaluation.policy import Policy, TrainedPolicy
 from ssorl.evaluation.rollout import Scores
@@ -23,6 +24,7 @@ from ssorl.pipeline.plan import suited
 from ssorl.training.engine import TrainingRun
 from ssorl.training.engine import train as train_one
 from ssorl.utils.errors import SsorlError, nearest
+from ssorl.utils.progress import Progress
 from ssorl.utils.validation import check_seed
 
 
@@ -68,30 +70,72 @@ def train(
     preset: str = "quick",
     seed: int = 0,
     policy: Literal["average", "last"] = "average",
+    *,
+    quiet: bool = False,
     **settings: Any,
 ) -> Policy:
-    """A policy trained on every step that has an action; `settings` are the agent's, such as `updates`."""
+    """Train an agent on every step that has an action.
+
+    Args:
+        eps: the trajectories.
+        agent: name of the agent, such as "td3bc".
+        preset: settings to start from, "quick" or "paper".
+        seed: seed of the training.
+        policy: return the exponential average of the weights ("average") or the last weights ("last").
+        quiet: show no progress.
+        **settings: the agent's settings to change, such as `updates=1000`.
+
+    Returns:
+        The policy, to call or to evaluate.
+
+    Raises:
+        SsorlError: an unknown agent, preset or setting, or an invalid value.
+        DataError: no step has an action.
+    """
     check_seed(seed)
     if policy not in ("average", "last"):
         raise SsorlError(f"policy is {policy!r}; {nearest(policy, ('average', 'last'))}")
-    kind = suited(make(agent, preset, **settings), eps.meta.env, eps)
-    done = train_one(kind, TrainingRun(eps, seed), every=kind.updates)
+    learner = suited(make(agent, preset, **settings), eps.meta.env, eps)
+    with Progress({"training": (learner.updates, "updates")}, quiet=quiet or None) as progress:
+        done = train_one(learner, TrainingRun(eps, seed), every=learner.updates, progress=partial(progress, "training"))
     params = done.average if policy == "average" else done.policy
-    return Policy(TrainedPolicy(kind, params, done.scaler, eps.meta.low, eps.meta.high), eps.meta.env, eps.meta.source)
+    player = TrainedPolicy(learner, params, done.scaler, eps.meta.low, eps.meta.high)
+    return Policy(player, eps.meta.env, eps.meta.source)
 
 
 def evaluate(
-    policies: Policy | Sequence[Policy], env: str | None = None, episodes: int = EPISODES, seed: int = 0
+    policies: Policy | Sequence[Policy],
+    env: str | None = None,
+    episodes: int = EPISODES,
+    seed: int = 0,
+    *,
+    quiet: bool = False,
 ) -> Scores:
-    """What one or several policies earn in an environment, by default the one their data came from."""
-    some = [policies] if isinstance(policies, Policy) else list(policies)
+    """Play episodes with one or several policies and return their scores.
+
+    Args:
+        policies: one policy or a sequence of P policies.
+        env: name of the environment; by default, the environment of the policies' data.
+        episodes: number of episodes E of each policy.
+        seed: seed of the initial states, which are the same for every policy.
+        quiet: show no progress.
+
+    Returns:
+        Returns, normalised scores and lengths, each [P, E].
+
+    Raises:
+        SsorlError: the environment is unknown or does not fit the policies.
+    """
+    players = [policies] if isinstance(policies, Policy) else list(policies)
     if env:
         name = TrustedName(env)
     else:
-        home = next((p for p in some if p.env), None)
+        home = next((p for p in players if p.env), None)
         if home is None or home.env is None:
             raise SsorlError(
                 "no environment is known for these policies; name one, as in evaluate(policy, env='hopper')"
             )
         name = require_trusted(home.env, home.source)
-    return play([p.player for p in some], name, episodes, seed)
+    with Progress({"evaluation": (len(players) * episodes * horizon(name), "steps")}, quiet=quiet or None) as progress:
+        report = partial(progress, "evaluation")
+        return play([p.player for p in players], name, episodes, seed, progress=report)
