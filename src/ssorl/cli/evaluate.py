@@ -32,12 +32,12 @@ class Evaluate:
 
         from ssorl.envs import TrustedName, require_trusted
         from ssorl.envs.registry import horizon
-        from ssorl.evaluation.policy import find_all, load_policy
+        from ssorl.evaluation.policy import find_policies, load_policy
         from ssorl.evaluation.rollout import evaluate
         from ssorl.evaluation.video import Film
         from ssorl.utils.progress import Progress
 
-        files = find_all(self.path, self.variant)
+        files = find_policies(self.path, self.variant)
         policies = [load_policy(file) for file in files]
         env = TrustedName(self.env) if self.env else policies[0].env
         if env is None:

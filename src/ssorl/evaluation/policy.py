@@ -1,4 +1,4 @@
-"""A trained policy that can act: raw observations in, the environment's actions out."""
+"""Trained policies that act: they take raw observations and return actions in the environment's range."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import numpy as np
 
 from ssorl.agents.base import Agent
 from ssorl.data.stats import Standardiser
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.networks import Params
 
 
 class TrainedPolicy(NamedTuple):
-    """All that acting needs."""
+    """The agent, weights and scales that a policy needs to act."""
 
     agent: Agent
     params: Params  # on the host
-    scaler: Standardiser
-    act_low: np.ndarray  # [A], the range of the actions it learned from
+    scaler: Standardiser  # of observations
+    act_low: np.ndarray  # [A], range of the actions in the training data
     act_high: np.ndarray  # [A]
 
     @property
@@ -36,24 +37,35 @@ class TrainedPolicy(NamedTuple):
         return len(self.act_low)
 
     def begin(self) -> Any:
-        """The memory before an episode's first step."""
+        """Return the agent's memory before the first step of an episode."""
         return self.agent.begin(self.n_obs, self.n_act)
+
+    def facts(self) -> dict[str, object]:
+        """Return what a repr shows, by name."""
+        n_weights = sum(int(np.size(x)) for x in jax.tree.leaves(self.params))
+        return {"agent": self.agent, "observations": self.n_obs, "actions": self.n_act, "weights": n_weights}
+
+    def __repr__(self) -> str:
+        return short_repr("TrainedPolicy", self.facts())
+
+    def _repr_html_(self) -> str:
+        return html_table("TrainedPolicy", self.facts())
 
 
 class Weights(NamedTuple):
-    """A player's arrays: a pytree, so that players of one agent can be stacked."""
+    """The arrays of a trained policy as a pytree, so that policies of the same agent can be stacked."""
 
     params: Params
     mean: np.ndarray  # [O]
     std: np.ndarray  # [O]
-    middle: np.ndarray  # [A], the action that the agent calls 0
-    half: np.ndarray  # [A], and how far it is from there to 1
-    low: np.ndarray  # [A], the lowest action
-    high: np.ndarray  # [A], the highest
+    middle: np.ndarray  # [A], middle of the action range: the agent's action 0
+    half: np.ndarray  # [A], half the action range: the distance to the agent's action 1
+    low: np.ndarray  # [A], lowest action
+    high: np.ndarray  # [A], highest action
 
 
 def weights(player: TrainedPolicy) -> Weights:
-    """What of a player is arrays."""
+    """Return the arrays of a trained policy."""
     low, high = np.asarray(player.act_low, np.float32), np.asarray(player.act_high, np.float32)
     mean, std = np.asarray(player.scaler.mean, np.float32), np.asarray(player.scaler.std, np.float32)
     return Weights(player.params, mean, std, low + (high - low) / 2, (high - low) / 2, low, high)
@@ -62,17 +74,29 @@ def weights(player: TrainedPolicy) -> Weights:
 def advance(
     agent: Agent, own: Weights, carry: Any, obs: jax.Array, rew: jax.Array, key: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """One step of one player in one environment: raw obs[O] to its action [A] in the environment's range."""
+    """Take one step of one policy in one environment.
+
+    Args:
+        agent: the policy's agent.
+        own: the policy's arrays.
+        carry: the agent's memory.
+        obs: raw observation [O].
+        rew: reward of the previous action, 0 before the first.
+        key: random key.
+
+    Returns:
+        The action [A] in the environment's range, and the new memory.
+    """
     act, carry = agent.act(own.params, carry, (obs - own.mean) / own.std, rew, key)
-    # The middle and half the range are rounded: without the clip many a 1 would come out a bit above the highest.
+    # `middle` and `half` are rounded to float32: without the clip, an action of 1 could exceed `high` in the last bit.
     return jnp.clip(act * own.half + own.middle, own.low, own.high), carry
 
 
 class Policy:
-    """A player to call: `action = policy(obs)`, with obs [O] or a batch [N, O] of environments.
+    """A trained policy to call: `action = policy(obs)`, with obs [O] or a batch [N, O], one row an environment.
 
-    An agent with memory also wants to hear what its last action earned, `policy(obs, rew)`, and where an episode
-    begins, `policy.reset()`.
+    For an agent with memory, also pass the reward of the last action, `policy(obs, rew)`, and call `policy.reset()`
+    at the start of an episode.
     """
 
     def __init__(self, player: TrainedPolicy, env: str | None = None, source: object = "a policy") -> None:
@@ -80,34 +104,54 @@ class Policy:
         self._own = jax.device_put(weights(player))
         self.reset()
 
+    def facts(self) -> dict[str, object]:
+        """Return what a repr shows, by name."""
+        return {"env": self.env, **self.player.facts()}
+
     def __repr__(self) -> str:
-        return f"Policy({type(self.player.agent).__name__}, {self.player.n_obs} numbers to {self.player.n_act})"
+        return short_repr("Policy", self.facts())
+
+    def _repr_html_(self) -> str:
+        return html_table("Policy", self.facts())
 
     def reset(self) -> None:
-        """Forget: the next observation is an episode's first."""
-        self._carry, self._lanes, self._time = None, None, 0
+        """Clear the memory: the next observation is the first of an episode."""
+        self._carry, self._n_envs, self._time = None, None, 0
 
     def __call__(self, obs: Any, rew: Any = 0.0) -> np.ndarray:
-        """The action, [A] or [N, A] float32."""
+        """Return the action for an observation.
+
+        Args:
+            obs: raw observations, [O] or [N, O].
+            rew: reward of the previous action, a number or [N]; only agents with memory use it.
+
+        Returns:
+            Actions in the environment's range, [A] or [N, A] float32.
+
+        Raises:
+            SsorlError: the shape is wrong, a value is not finite, or N changed since the last reset.
+        """
         obs, n_obs = np.asarray(obs, np.float32), self.player.n_obs
         if obs.ndim not in (1, 2) or obs.shape[-1] != n_obs:
             raise SsorlError(f"the policy takes observations [{n_obs}] or [N, {n_obs}], not of shape {obs.shape}")
         if not np.isfinite(obs).all():
-            raise SsorlError("an observation holds NaN or infinity; the policy needs numbers")
-        lanes = len(obs) if obs.ndim == 2 else None
+            raise SsorlError("an observation contains NaN or infinity; the policy needs finite numbers")
+        n_envs = len(obs) if obs.ndim == 2 else None
         carry = self._carry
-        if self._time == 0 or not jax.tree.leaves(carry):  # without a memory the number of lanes may change at will
-            carry = jax.tree.map(lambda x: np.broadcast_to(x, (lanes or 1, *np.shape(x))), self.player.begin())
-        elif lanes != self._lanes:
-            raise SsorlError(f"the policy remembers {_some(self._lanes)}, not {_some(lanes)}; call reset() before")
-        rew = np.broadcast_to(np.asarray(rew, np.float32), (lanes or 1,))
+        if self._time == 0 or not jax.tree.leaves(carry):  # without memory, the number of environments may change
+            carry = jax.tree.map(lambda x: np.broadcast_to(x, (n_envs or 1, *np.shape(x))), self.player.begin())
+        elif n_envs != self._n_envs:
+            raise SsorlError(
+                f"the policy's memory is of {_count(self._n_envs)}, not {_count(n_envs)}; call reset() first"
+            )
+        rew = np.broadcast_to(np.asarray(rew, np.float32), (n_envs or 1,))
         act, self._carry = _act(self.player.agent, self._own, carry, np.atleast_2d(obs), rew, self._time)
-        self._lanes, self._time = lanes, self._time + 1
-        return np.array(act if lanes is not None else act[0])
+        self._n_envs, self._time = n_envs, self._time + 1
+        return np.array(act if n_envs is not None else act[0])
 
 
-def _some(lanes: int | None) -> str:
-    return "one environment" if lanes is None else f"a batch of {lanes}"
+def _count(n_envs: int | None) -> str:
+    return "one environment" if n_envs is None else f"a batch of {n_envs}"
 
 
 @partial(jax.jit, static_argnames="agent")
@@ -116,30 +160,42 @@ def _act(agent: Agent, own: Weights, carry: Any, obs: jax.Array, rew: jax.Array,
     return jax.vmap(partial(advance, agent, own))(carry, obs, rew, keys)
 
 
-def find_all(path: Path | str, variant: str | None = None) -> list[Path]:
-    """The policy files a path stands for: itself, or those of a run folder's variant (ss) by seed; `all`: every one."""
+def find_policies(path: Path | str, variant: str | None = None) -> list[Path]:
+    """Return the policy files that a path names.
+
+    Args:
+        path: a policy file, or a run folder.
+        variant: of a run folder, the variant ("ss" by default), or "all".
+
+    Returns:
+        The file itself, or the policies of the run folder in the order of variant and seed.
+
+    Raises:
+        SsorlError: the path does not exist, has no such policy, or is a file and a variant is given.
+    """
     path = Path(path)
     if not path.is_dir():
         if not path.exists():
             raise SsorlError(f"{path}: there is no such policy file or run folder")
         if variant is not None:
-            raise _one_policy(path, "variant", variant)
+            raise _single_file_error(path, "variant", variant)
         return [path]
     variant = variant or "ss"
-    there = sorted((path / "policies").glob("*-*.npz"), key=_variant_and_seed)
-    found = [file for file in there if variant in ("all", _variant_and_seed(file)[0])]
-    if not found:
-        names = ", ".join(file.stem for file in there) or "none"
-        parts = sorted(one.parent.parent for one in path.glob("*/policies/*-*.npz"))
-        if not there and parts:
-            raise SsorlError(f"{path}: holds several runs; name one of them, such as {parts[0]}")
-        raise SsorlError(f"{path}: holds no {variant} policy (policies/VARIANT-SEED.npz); there are: {names}")
-    return found
+    files = sorted((path / "policies").glob("*-*.npz"), key=_variant_and_seed)
+    selected = [file for file in files if variant in ("all", _variant_and_seed(file)[0])]
+    if not selected:
+        names = ", ".join(file.stem for file in files) or "none"
+        runs = sorted(file.parent.parent for file in path.glob("*/policies/*-*.npz"))
+        if not files and runs:
+            raise SsorlError(f"{path}: contains several runs; name one of them, such as {runs[0]}")
+        raise SsorlError(f"{path}: contains no {variant} policy (policies/VARIANT-SEED.npz); there are: {names}")
+    return selected
 
 
-def _one_policy(path: Path | str, what: str, value: object) -> SsorlError:
-    """What to say where a file is asked for some part of it."""
-    return SsorlError(f"{path}: is one policy, so the {what} {value} means nothing; leave it out or name a run folder")
+def _single_file_error(path: Path | str, what: str, value: object) -> SsorlError:
+    return SsorlError(
+        f"{path}: is a single policy, so the {what} {value} has no effect; leave it out or name a run folder"
+    )
 
 
 def _variant_and_seed(file: Path) -> tuple[str, int]:
@@ -148,23 +204,32 @@ def _variant_and_seed(file: Path) -> tuple[str, int]:
 
 
 def load_policy(path: Path | str, variant: str | None = None, seed: int | None = None) -> Policy:
-    """A saved policy, ready to call: a policy file, or a run folder's policy of a variant (ss) and a seed (the first).
+    """Load a saved policy.
 
-    Scaling of observations and actions is inside: `action = load_policy(path)(obs)`.
+    The policy scales observations and actions itself: `action = load_policy(path)(obs)`.
+
+    Args:
+        path: a policy file, or a run folder.
+        variant: of a run folder, the variant: "baseline", "ss" (the default) or "oracle".
+        seed: of a run folder, the seed; by default, the first.
+
+    Raises:
+        SsorlError: the path does not exist or has no such policy.
+        DataError: the file is damaged or not a policy.
     """
     from ssorl.evaluation.policy_file import load_policy_file
 
     if variant == "all" and Path(path).is_dir():
-        raise SsorlError(f"{path}: one policy is asked for; choose the variant baseline, ss or oracle")
-    files = find_all(path, variant)
+        raise SsorlError(f"{path}: only one policy can be loaded; choose the variant baseline, ss or oracle")
+    files = find_policies(path, variant)
     if seed is not None and not Path(path).is_dir():
-        raise _one_policy(path, "seed", seed)
+        raise _single_file_error(path, "seed", seed)
     if seed is not None:
-        there = {_variant_and_seed(file)[1]: file for file in files}
-        if seed not in there:
+        by_seed = {_variant_and_seed(file)[1]: file for file in files}
+        if seed not in by_seed:
             raise SsorlError(
-                f"{path}: holds no {variant or 'ss'} policy of seed {seed}; it has {', '.join(map(str, there))}"
+                f"{path}: contains no {variant or 'ss'} policy of seed {seed}; it has {', '.join(map(str, by_seed))}"
             )
-        files = [there[seed]]
+        files = [by_seed[seed]]
     file = load_policy_file(files[0])
     return Policy(TrainedPolicy(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env, files[0])

@@ -1,7 +1,7 @@
-"""Trained policies in files: plain arrays by name, never a pickle, every byte checked.
+"""Policy files: arrays by name with a checksum of every byte, never a pickle.
 
-What a file says is never executed: the agent is rebuilt from `AGENTS` and the arrays are held against the shapes that
-its `init` gives.
+Nothing in a file is executed: the agent is rebuilt from `AGENTS`, and the arrays must have the shapes that the agent's
+`init` gives.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ from ssorl.agents.base import Agent
 from ssorl.agents.serialise import describe, rebuild
 from ssorl.data.stats import Standardiser
 from ssorl.training.checkpoint import VERSIONS
+from ssorl.utils.display import short_repr
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import sealed, write_sealed
 from ssorl.utils.networks import Params
 from ssorl.utils.trees import flat, unflat
 
 POLICY, POLICY_VERSION = "ssorl policy", 1
-LARGEST = 10_000_000  # numbers in an observation or an action
+LARGEST = 10_000_000  # largest size of an observation or action
 
 
 class PolicyFile(NamedTuple):
-    """All that acting needs, as `load_policy_file` finds it."""
+    """The content of a policy file."""
 
     agent: Agent
     params: Params
     scaler: Standardiser
-    act_low: np.ndarray  # [A] float32, the range of the actions it learned from
+    act_low: np.ndarray  # [A] float32, range of the actions in the training data
     act_high: np.ndarray  # [A] float32
-    env: str | None  # where it is at home
-    note: dict  # whatever was said of it when it was saved
+    env: str | None  # environment of the training data
+    note: dict  # metadata given to `save_policy`
+
+    def __repr__(self) -> str:
+        return short_repr("PolicyFile", {"agent": self.agent, "env": self.env, "note": self.note})
 
 
 def save_policy(
@@ -48,7 +52,21 @@ def save_policy(
     env: str | None = None,
     note: dict | None = None,
 ) -> None:
-    """Write one policy, whole or not at all; `note` is anything that JSON can hold."""
+    """Write one policy to a file, atomically.
+
+    Args:
+        path: the file.
+        agent: the policy's agent, one of `AGENTS`.
+        params: the policy's weights.
+        scaler: standardisation of observations [O].
+        act_low: lowest action [A] in the training data.
+        act_high: highest action [A] in the training data.
+        env: environment of the training data.
+        note: metadata that JSON can hold.
+
+    Raises:
+        SsorlError: the agent is not in `AGENTS`, or the file cannot be written.
+    """
     about = {
         "kind": POLICY,
         "version": POLICY_VERSION,
@@ -60,33 +78,45 @@ def save_policy(
         "versions": VERSIONS,
     }
     if about["agent"] not in AGENTS:
-        raise SsorlError(f"{about['agent']} is not among the agents, {', '.join(AGENTS)}; add it to be able to load it")
-    arrays = {"scaler/mean": scaler.mean, "scaler/std": scaler.std, "act/low": act_low, "act/high": act_high}
-    own = flat(jax.device_get(params), "params")
-    write_sealed(path, about, {**own, **{k: np.asarray(v, np.float32) for k, v in arrays.items()}})
+        raise SsorlError(
+            f"the agent {about['agent']} is not one of {', '.join(AGENTS)}; add it to AGENTS, so that its policies "
+            "can be loaded"
+        )
+    scales = {"scaler/mean": scaler.mean, "scaler/std": scaler.std, "act/low": act_low, "act/high": act_high}
+    arrays = flat(jax.device_get(params), "params")
+    write_sealed(path, about, {**arrays, **{k: np.asarray(v, np.float32) for k, v in scales.items()}})
 
 
 def load_policy_file(path: Path | str) -> PolicyFile:
-    """Read what `save_policy` wrote."""
-    with sealed(path, "a saved policy", "; remove it and give the command that made it again, or copy it anew") as file:
+    """Read a file that `save_policy` wrote.
+
+    Args:
+        path: the file.
+
+    Raises:
+        DataError: the file cannot be read, is damaged, or is not a policy.
+    """
+    with sealed(
+        path, "a saved policy", "; delete it and run the command that wrote it again, or copy it again"
+    ) as file:
         about = file.about
         if about.get("kind") != POLICY:
             raise ValueError("its about.json describes another kind of file")
         if about["version"] != POLICY_VERSION:
-            raise ValueError(f"version {about['version']} of its layout, this is {POLICY_VERSION}")
+            raise ValueError(f"its format has version {about['version']}, this ssorl reads version {POLICY_VERSION}")
         agent = rebuild(about)
         n_obs, n_act = (_whole_number(name, about[name]) for name in ("n_obs", "n_act"))
         like = jax.eval_shape(lambda: agent.policy(agent.init(jax.random.key(0), n_obs, n_act)))
         sizes = {"scaler/mean": n_obs, "scaler/std": n_obs, "act/low": n_act, "act/high": n_act}
         vectors = {name: jax.ShapeDtypeStruct((n,), np.float32) for name, n in sizes.items()}
-        found = file.read({**flat(like, "params"), **vectors})
-        mean, std, low, high = (found[name] for name in sizes)
-        if not all(np.isfinite(found[name]).all() for name in sizes) or not (std > 0).all() or (low > high).any():
-            raise ValueError("a scale that is not finite or not positive")
+        arrays = file.read({**flat(like, "params"), **vectors})
+        mean, std, low, high = (arrays[name] for name in sizes)
+        if not all(np.isfinite(arrays[name]).all() for name in sizes) or not (std > 0).all() or (low > high).any():
+            raise ValueError("a scale is not finite or not positive, or act/low is above act/high")
         env, note = about["env"], about["note"]
         if not (env is None or isinstance(env, str)) or not isinstance(note, dict):
-            raise ValueError("its env is no name or its note no dictionary")
-        return PolicyFile(agent, unflat(found, like, "params"), Standardiser(mean, std), low, high, env, note)
+            raise ValueError("its env is not a name, or its note is not a dictionary")
+        return PolicyFile(agent, unflat(arrays, like, "params"), Standardiser(mean, std), low, high, env, note)
 
 
 def _whole_number(name: str, value: object) -> int:

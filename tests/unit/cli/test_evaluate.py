@@ -116,17 +116,20 @@ def test_import_stays_quick():
         ),
         (
             ["evaluate", "RUN", "--variant", "baseline"],
-            "holds no baseline policy (policies/VARIANT-SEED.npz); there are:",
+            "contains no baseline policy (policies/VARIANT-SEED.npz); there are:",
         ),
         (["evaluate", "RUN", "--episodes", "0"], "episodes is 0; at least 1 is needed"),
         (["evaluate", "RUN", "--env", "nothing"], "no environment 'nothing'"),
         (["evaluate", "RUN", "--env", "hopper"], "observations of 4 numbers and hopper has 11"),
         (["evaluate", "RUN", "--video", "a.avi"], "a.avi: end a video's name in .gif or .mp4"),
-        (["export", "RUN", "--out", "OUT", "--seed", "3"], "holds no ss policy of seed 3; it has 2"),
+        (["export", "RUN", "--out", "OUT", "--seed", "3"], "contains no ss policy of seed 3; it has 2"),
         (["export", "RUN", "--out", "RUN"], "exists already; name a file"),
-        (["export", "FILE", "--out", "OUT", "--variant", "oracle"], "is one policy, so the variant oracle means"),
-        (["export", "FILE", "--out", "OUT", "--seed", "3"], "is one policy, so the seed 3 means nothing"),
-        (["evaluate", "FILE", "--variant", "all"], "is one policy, so the variant all means nothing"),
+        (
+            ["export", "FILE", "--out", "OUT", "--variant", "oracle"],
+            "is a single policy, so the variant oracle has no effect",
+        ),
+        (["export", "FILE", "--out", "OUT", "--seed", "3"], "is a single policy, so the seed 3 has no effect"),
+        (["evaluate", "FILE", "--variant", "all"], "is a single policy, so the variant all has no effect"),
     ],
 )
 def test_bad_input(run, tmp_path, capsys, args, message):

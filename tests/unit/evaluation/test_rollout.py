@@ -243,7 +243,7 @@ def test_policy_to_call():
     assert first.shape == (2,) and first.dtype == np.float32 and first[0] == 0
     second = policy(np.ones(4), 5.0)
     np.testing.assert_allclose(second, np.tanh([0.5, 0.02]), rtol=1e-6)
-    with pytest.raises(SsorlError, match="remembers one environment, not a batch of 3; call reset"):
+    with pytest.raises(SsorlError, match="the policy's memory is of one environment, not a batch of 3; call reset"):
         policy(np.ones((3, 4)))
     policy.reset()
     assert policy(np.ones((3, 4)), np.arange(3)).shape == (3, 2)

@@ -156,7 +156,7 @@ def doctor(path, **changes):
         ({"agent": "os.system"}, "an agent called 'os.system'; this version has bc"),
         ({"agent": "bc"}, "settings that bc does not have here: actor_lr, alpha"),
         ({"kind": "poem"}, "its about.json describes another kind of file"),
-        ({"version": 9}, "version 9 of its layout"),
+        ({"version": 9}, "its format has version 9"),
         ({"gamma": "0.9"}, "the setting gamma is 0.9"),
         ({"gamma": float("nan")}, "NaN is not a finite number"),
         ({"batch": 2.5}, "the setting batch is 2.5"),
@@ -168,7 +168,7 @@ def doctor(path, **changes):
         ({"hidden": [5]}, r"params/0/b is float32\[4\], expected float32\[5\]"),
         ({"n_obs": 10**15}, "n_obs is 1000000000000000"),
         ({"n_act": 0}, "n_act is 0"),
-        ({"env": 3}, "its env is no name"),
+        ({"env": 3}, "its env is not a name"),
     ],
 )
 def test_a_doctored_policy_is_refused(policy, changes, sentence):
@@ -201,7 +201,7 @@ def test_other_files_are_no_policies(tmp_path):
 
 def test_an_agent_of_ones_own_is_not_saved_as_a_policy(tmp_path, params):
     own = type("Mine", (type(AGENT),), {})
-    with pytest.raises(SsorlError, match="Mine is not among the agents"):
+    with pytest.raises(SsorlError, match="the agent Mine is not one of bc"):
         save_policy(tmp_path / "p.npz", own(), params, SCALER, LOW, HIGH)
 
 
