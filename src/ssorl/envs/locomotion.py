@@ -7,17 +7,22 @@ its environments: only the model files of the installed package are read.
 # MuJoCo is a compiled module without stubs.
 # pyright: reportAttributeAccessIssue=false
 
+from __future__ import annotations
+
 import importlib.util
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import mujoco
 import numpy as np
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from ssorl.envs.base import Floats, Step
+from ssorl.utils.extras import require
+
+if TYPE_CHECKING:
+    import mujoco
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,20 @@ BY_ID: dict[str, Spec] = {
 
 
 def model_path(xml: str) -> Path:
-    """Where the installed Gymnasium keeps a model file; found without importing Gymnasium, which is slow."""
-    found = importlib.util.find_spec("gymnasium")
-    if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError("gymnasium is needed for its MuJoCo models: pip install 'gymnasium[mujoco]'")
-    return Path(found.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / xml
+    """Return the path of a model file of the installed Gymnasium, without importing Gymnasium, which is slow."""
+    return package_folder("gymnasium") / "envs" / "mujoco" / "assets" / xml
+
+
+def package_folder(package: str) -> Path:
+    """Return the folder of a package with MuJoCo models, without importing the package.
+
+    Raises:
+        SsorlError: the package or MuJoCo is not installed.
+    """
+    require("sim", "mujoco", package)
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])
 
 
 def n_cpus() -> int:
@@ -72,6 +86,8 @@ def n_cpus() -> int:
 
 def quiet_model(path: Path) -> mujoco.MjModel:
     """Compile a model without MuJoCo's default of printing warnings and leaving MUJOCO_LOG.TXT in the user's folder."""
+    import mujoco
+
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:
@@ -87,6 +103,8 @@ class Locomotion:
 
     def __init__(self, name: str, spec: Spec, n_envs: int, threads: int | None = None):
         model = quiet_model(model_path(spec.xml))
+        from mujoco.batch import Batch
+
         self.name, self.spec, self.n_envs, self.horizon = name, spec, n_envs, spec.horizon
         self.n_obs, self.n_act = model.nq + model.nv - 1, model.nu
         self.act_low, self.act_high = model.actuator_ctrlrange.T.copy()
@@ -109,6 +127,8 @@ class Locomotion:
         """Start episodes from given coordinates, one row for each environment in `mask`."""
         ids = np.arange(self.n_envs) if mask is None else np.flatnonzero(mask)
         if ids.size:
+            import mujoco
+
             self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
             self._qpos[ids], self._qvel[ids] = qpos, qvel
             self._batch.forward(ids)

@@ -15,19 +15,21 @@ D4RL's maze2d, so that D4RL's data and reference scores fit as they are:
 # MuJoCo is a compiled module without stubs.
 # pyright: reportAttributeAccessIssue=false
 
-import importlib.util
+from __future__ import annotations
+
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import mujoco
 import numpy as np
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from ssorl.envs.base import Floats, Step
-from ssorl.envs.locomotion import n_cpus
+from ssorl.envs.locomotion import n_cpus, package_folder
+
+if TYPE_CHECKING:
+    import mujoco
 
 MIDDLE = -0.2  # where the middle of cell 0 is, on both axes
 MAX_SPEED = 5.0  # along each axis
@@ -99,17 +101,16 @@ LAYOUTS: dict[str, Layout] = {
 
 def model_of(layout: Layout) -> mujoco.MjModel:
     """Gymnasium-Robotics' ball among D4RL's walls."""
-    # Found without importing the package, which takes its time and prints a notice about other environments.
-    found = importlib.util.find_spec("gymnasium_robotics")
-    if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError("gymnasium-robotics is needed for its point model: pip install gymnasium-robotics")
-    root = ET.parse(Path(found.submodule_search_locations[0]) / "envs" / "assets" / "point" / "point.xml").getroot()
+    # Gymnasium-Robotics is not imported: its import is slow and prints a notice about other environments.
+    root = ET.parse(package_folder("gymnasium_robotics") / "envs" / "assets" / "point" / "point.xml").getroot()
     world = root.find("worldbody")
     assert world is not None
     for row, column in np.argwhere(layout.walls):
         place = f"{row + MIDDLE} {column + MIDDLE} 0"
         # The ball slides at height 0: walls reach above and below it.
         ET.SubElement(world, "geom", type="box", pos=place, size="0.5 0.5 0.2", contype="1", conaffinity="1")
+    import mujoco
+
     return mujoco.MjModel.from_xml_string(ET.tostring(root, encoding="unicode"))
 
 
@@ -120,6 +121,8 @@ class Maze:
 
     def __init__(self, name: str, layout: Layout, n_envs: int, threads: int | None = None):
         model = model_of(layout)
+        from mujoco.batch import Batch
+
         self.name, self.layout, self.n_envs, self.horizon = name, layout, n_envs, layout.horizon
         self.n_obs, self.n_act = model.nq + model.nv, model.nu
         self.act_low, self.act_high = model.actuator_ctrlrange.T.copy()
@@ -138,6 +141,8 @@ class Maze:
         """Start episodes from given places and speeds, one row for each environment in `mask`."""
         ids = np.arange(self.n_envs) if mask is None else np.flatnonzero(mask)
         if ids.size:
+            import mujoco
+
             self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
             self._qpos[ids], self._qvel[ids] = place, speed
         return self._obs()

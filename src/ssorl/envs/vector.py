@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ssorl.envs.base import Floats, Step
 from ssorl.envs.trust import require_trusted
+from ssorl.utils.extras import require
 
 
 class VectorEnv:
@@ -14,6 +15,7 @@ class VectorEnv:
 
     def __init__(self, name: str, n_envs: int):
         require_trusted(name)
+        require("sim", "gymnasium")
         import gymnasium as gym  # slow to import, and the fast path never needs it
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 

@@ -27,6 +27,7 @@ import numpy as np
 from ssorl.agents.serialise import describe
 from ssorl.evaluation.policy import TrainedPolicy, advance, weights
 from ssorl.utils.errors import SsorlError
+from ssorl.utils.extras import require
 from ssorl.utils.files import atomic
 from ssorl.utils.trees import flat
 
@@ -151,40 +152,30 @@ def _keyless(step: Step) -> Callable[..., list[jax.Array]]:
 
 
 def _write_onnx(step: Step, path: Path, about: dict) -> None:
-    try:
-        from ssorl.evaluation.onnx import translate
-    except ModuleNotFoundError as err:
-        raise _missing(err.name) from err
+    require("export", "onnx")
+    from ssorl.evaluation.onnx import translate
 
     note = {name: x if isinstance(x, str) else json.dumps(x, allow_nan=False) for name, x in about.items()}
     path.write_bytes(translate(_keyless(step), step.inputs, step.outputs, note).SerializeToString())
 
 
 def _read_onnx(path: Path, step: Step) -> Call:
-    try:
-        import onnxruntime
-    except ModuleNotFoundError as err:
-        raise _missing(err.name) from err
+    require("export", "onnxruntime")
+    import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda inputs: list(map(np.asarray, session.run(step.outputs, inputs)))
 
 
 def _write_jax(step: Step, path: Path, about: dict) -> None:
+    require("export", "flatbuffers")
     from jax.export import export as lower
 
     # For both, so that a policy trained on a GPU runs on a robot without one.
     lowered = lower(jax.jit(_keyless(step)), platforms=("cpu", "cuda"))(*step.inputs.values())
-    try:
-        path.write_bytes(lowered.serialize())
-    except ImportError as err:  # JAX's own, about the one package it needs for this
-        raise _missing("flatbuffers") from err
+    path.write_bytes(lowered.serialize())
 
 
 def _read_jax(path: Path, step: Step) -> Call:
     f = load_jax(path)
     return lambda inputs: [np.asarray(x) for x in f(*(inputs[name] for name in step.inputs))]
-
-
-def _missing(package: str | None) -> SsorlError:
-    return SsorlError(f"exporting needs the package {package}: pip install 'ssorl[export]'")

@@ -24,6 +24,7 @@ from ssorl.idm.label import Labeller, check_fit, counted_as_true
 from ssorl.idm.model import IdmConfig
 from ssorl.training.engine import check_counts
 from ssorl.utils.errors import DataError, SsorlError
+from ssorl.utils.extras import MissingExtraError
 from ssorl.utils.validation import is_seed, number, whole
 
 VARIANTS = ("baseline", "ss", "oracle")
@@ -332,10 +333,11 @@ def _environment(asked: str | None, eps: Episodes, notes: list[str]) -> str | No
     envs.require_trusted(name, eps.meta.source)
     try:
         horizon(name)  # says in a sentence what is wrong with a name
-    except SsorlError:
+    except SsorlError as err:
         if asked:
             raise
-        notes.append(f"the data names the environment {name}, which is not here; name another with --env")
+        reason = f" ({err})" if isinstance(err, MissingExtraError) else ", which is not here; name another with --env"
+        notes.append(f"the data names the environment {name}{reason}")
         return None
     one = envs.make(name, 1)
     got, due = (eps.n_obs, eps.n_act), (one.n_obs, one.n_act)

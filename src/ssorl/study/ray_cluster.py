@@ -28,6 +28,7 @@ from ssorl.study.scheduler import MOST_ON_CPU, Outcome, shape
 from ssorl.study.store import finished, wait_for_others
 from ssorl.utils.cache import root
 from ssorl.utils.errors import SsorlError
+from ssorl.utils.extras import require
 from ssorl.utils.version import __version__
 
 RETRIES = 3  # of a task whose machine or process was lost
@@ -229,11 +230,10 @@ def _settle(order: dict[str, Any]) -> None:
 def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns that this will be so
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as err:
-        raise SsorlError("--ray needs Ray, which is not installed; run: pip install 'ssorl[ray]'") from err
+    require("ray", "ray")
+    import ray
+    import ray.exceptions
+
     return ray
 
 

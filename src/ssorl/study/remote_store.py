@@ -12,6 +12,7 @@ from pathlib import Path
 from ssorl.study.grid import Cell
 from ssorl.study.store import SCHEMA, finished, folder, holding
 from ssorl.utils.errors import SsorlError
+from ssorl.utils.extras import require
 from ssorl.utils.files import atomic, parse_json
 
 
@@ -19,6 +20,7 @@ class RemoteStore:
     """A place that every machine reaches by its address."""
 
     def __init__(self, url: str) -> None:
+        require("ray", "fsspec")
         import fsspec
 
         self.url = url

@@ -19,6 +19,7 @@ import numpy as np
 
 from ssorl.training.events import Events
 from ssorl.utils.errors import SsorlError
+from ssorl.utils.extras import require
 from ssorl.utils.files import write_text
 
 if TYPE_CHECKING:
@@ -151,8 +152,7 @@ class WandB:
 
 
 def _wandb() -> Any:
-    try:
-        import wandb  # type: ignore[import-not-found]
-    except ImportError as err:
-        raise SsorlError("Weights & Biases is not installed; pip install 'ssorl[wandb]'") from err
+    require("wandb")
+    import wandb  # type: ignore[import-not-found]
+
     return wandb

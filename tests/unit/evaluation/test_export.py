@@ -144,7 +144,7 @@ export(TrainedPolicy(*load_policy_file("p.npz")[:5]), "out", "{format}")
 """
     save_policy(tmp_path / "p.npz", *small_player("bc"))
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert f"exporting needs the package {package}: pip install 'ssorl[export]'" in done.stderr
+    assert f"exported policies need {package}, which is not installed; run: pip install 'ssorl[export]'" in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
 
 

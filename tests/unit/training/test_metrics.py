@@ -243,7 +243,7 @@ def test_wandb(tmp_path, monkeypatch):
 
 def test_wandb_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(SsorlError, match=r"not installed; pip install 'ssorl\[wandb\]'"):
+    with pytest.raises(SsorlError, match=r"not installed; run: pip install 'ssorl\[wandb\]'"):
         Log(tmp_path, ["a"], wandb="robots")
 
 

@@ -32,7 +32,8 @@ from ssorl.data.validate import (
     parser_errors,
     with_reader_notes,
 )
-from ssorl.utils.errors import DataError, SsorlError
+from ssorl.utils.errors import DataError
+from ssorl.utils.extras import require
 
 KIND = "a LeRobot Parquet folder"
 STATE, NEXT = "observation.", "next.observation."
@@ -161,11 +162,10 @@ def _columns(pa, eps: Episodes, extras: dict[str, np.ndarray], episode: int, fra
 
 
 def _arrow():
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as err:
-        raise SsorlError("Parquet files need pyarrow; install it with: pip install 'ssorl[parquet]'") from err
+    require("parquet")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     return pa, pq
 
 

@@ -22,6 +22,7 @@ from ssorl.data.join import Trajectory, gather, is_terminated, join
 from ssorl.data.stream import Header, LabelledPart, PartReader, header_of
 from ssorl.data.validate import READ_ALL, Raw, ReadOptions, escaped, parser_errors
 from ssorl.utils.errors import DataError
+from ssorl.utils.extras import require
 
 KIND = "a Minari dataset"
 
@@ -51,6 +52,7 @@ def local_path(name: str) -> Path:
 
 
 def _load(path: Path, src: str, options: ReadOptions) -> Episodes:
+    require("minari")
     with _quiet(), parser_errors(src, KIND), _without_infos():
         dataset = _open(path, src)
         # Minari hands out one episode at a time, so here alone a loop over trajectories is what its format asks for.
@@ -81,6 +83,7 @@ def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
 
 
 def _open(path: Path, src: str):
+    require("minari")
     import minari
 
     folder = _data_folder(path)
@@ -150,6 +153,7 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
 def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
     """Write the same from trajectories that come some at a time."""
     check_free_space(path, what)
+    require("minari")
     with _quiet():
         from gymnasium.spaces import Box
         from minari.dataset.minari_storage import MinariStorage
@@ -204,6 +208,7 @@ def _version() -> str:
 
 
 def _download(name: str) -> None:
+    require("minari")
     import minari
 
     try:
