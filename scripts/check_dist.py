@@ -4,7 +4,8 @@
     python scripts/check_dist.py --dist FOLDER
 
 The wheel is built from the sdist, so both are complete if the wheel runs. Dependencies have the versions of
-requirements.lock. The run takes place in another folder, so that the checkout cannot stand in for the wheel.
+requirements.lock. The wheel runs in another folder, so that the checkout cannot be imported in its place: first with
+the base install alone, then with the extra `sim`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 5_000_000  # bytes of either file; the bundled policies are 3.3 MB
+SIMULATED = ("data", "show", "sim/hopper-medium:2000")  # needs the extra `sim`
 RUN = "run builtin/pointmass --agent bc --updates 200 --set batch=64 --idm-updates 200 --episodes 5 --out first"
 
 
@@ -53,19 +56,19 @@ def check_contents(wheel: Path, sdist: Path) -> None:
 
 
 def check_run(wheel: Path) -> None:
-    """Install the wheel into a new environment and run a small Algorithm 1 there, from another folder."""
+    """Install the wheel into a new environment, run a small Algorithm 1 there, and simulate once `sim` is installed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         python = folder / "venv" / "bin" / "python"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-        lock = ["--constraint", ROOT / "requirements.lock"]
-        subprocess.run([_uv(), "pip", "install", "--quiet", "--python", python, *lock, wheel], check=True)
+        _install(python, wheel)
         elsewhere = folder / "elsewhere"
         elsewhere.mkdir()
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"SSORL_CACHE": str(folder / "cache")}
+        there: dict[str, Any] = {"cwd": elsewhere, "env": env, "text": True}
 
         def call(*words: str | Path) -> str:
-            return subprocess.run(words, cwd=elsewhere, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
+            return subprocess.run(words, **there, check=True, stdout=subprocess.PIPE).stdout
 
         where = call(python, "-c", "import ssorl; print(ssorl.__file__)").strip()
         if not Path(where).is_relative_to(folder / "venv"):
@@ -76,6 +79,18 @@ def check_run(wheel: Path) -> None:
         scores = json.loads((elsewhere / "first" / "result.json").read_text())["scores"]
         if set(scores) != {"baseline", "ss", "oracle"} or not (elsewhere / "first" / "report.html").stat().st_size:
             raise SystemExit("the run wrote no report, or lacks a variant")
+        done = subprocess.run([python.parent / "ssorl", *SIMULATED], **there, capture_output=True)
+        if done.returncode != 2 or "pip install 'ssorl[sim]'" not in done.stderr:
+            raise SystemExit(f"the base install should name the extra `sim`, but it wrote: {done.stderr}")
+        _install(python, wheel, "sim")
+        print(call(python.parent / "ssorl", *SIMULATED))
+
+
+def _install(python: Path, wheel: Path, extra: str = "") -> None:
+    """Install the wheel, or the wheel with an extra, and dependencies in the locked versions."""
+    what = f"ssorl[{extra}] @ {wheel.resolve().as_uri()}" if extra else wheel
+    lock = ["--constraint", ROOT / "requirements.lock"]
+    subprocess.run([_uv(), "pip", "install", "--quiet", "--python", python, *lock, what], check=True)
 
 
 def _large(file: Path) -> bool:
