@@ -11,14 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from systems import linear
+from support.paths import ROOT
+from support.systems import linear
 
 from ssorl.data import load, save
 from ssorl.utils import extras
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.extras import EXTRAS, Extra, require
 
-PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BLOCKED = sorted({name for extra in EXTRAS.values() for name in extra.packages})
 
 
