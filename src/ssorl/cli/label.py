@@ -48,6 +48,7 @@ class Label:
     def run(self) -> None:
         """Load, fit or reuse, label, report, and only then write."""
         from ssorl.data.formats import writer
+        from ssorl.idm.base import IdmSpec
         from ssorl.idm.fill import resolve
         from ssorl.utils.progress import Progress
 
@@ -55,7 +56,7 @@ class Label:
         _check_free(self.force, self.out, *self._beside())
         model = resolve(self.idm, self.preset, self.steps, self.members, self.self_train)
         self._warn_of_the_hours(model)
-        updates = getattr(model, "steps", 0) * getattr(model, "members", 0) * (1 + (self.self_train or 0))
+        updates = model.work * (1 + (self.self_train or 0)) if isinstance(model, IdmSpec) else 0
         with Progress(
             {"reading": (0, "steps"), "fitting": (updates, "updates"), "labelling": (0, "steps")}
         ) as progress:
@@ -84,10 +85,11 @@ class Label:
 
     def _streamed(self, model, module, progress) -> dict:
         """Some trajectories in memory at a time, from the first look to the last byte written."""
+        from ssorl.idm.base import IdmSpec
         from ssorl.idm.stream import filling
         from ssorl.utils.files import atomic
 
-        stream, first = self._open(progress, passes=3 if hasattr(model, "steps") else 1)
+        stream, first = self._open(progress, passes=1 + max(1, model.passes) if isinstance(model, IdmSpec) else 1)
         _warn_of_proxies(stream.meta, progress)
         progress.totals["labelling"] = (stream.n_steps - int(stream.start[first]), "steps")
         done = filling(stream, model, self.recipe.seed or 0, first, progress)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ssorl.data.episodes import Episodes
 from ssorl.envs.registry import horizon
+from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import LabelledData
 from ssorl.idm.quality import summary
 from ssorl.pipeline.algorithm1 import FQE_UPDATES, SplitData
@@ -23,7 +24,7 @@ class RunNarrator(Listener):
         """Name the work before it begins."""
         self.eps, self.plan = eps, plan
         config, cells, jobs = plan.idm, len(plan.cells), len(plan.jobs)
-        updates = getattr(config, "steps", 0) * getattr(config, "members", 0) * cells
+        updates = config.work * cells if isinstance(config, IdmSpec) else 0
         played = jobs * (plan.episodes * horizon(plan.env) if plan.env else FQE_UPDATES)
         self.bar = Progress(
             {

@@ -1,8 +1,12 @@
 """Inverse dynamics models: the paper's, a better one, self-training, and labels with their uncertainty."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
+from ssorl.idm.base import NETWORK, IdmSpec
 from ssorl.idm.model import IdmConfig
+from ssorl.utils.errors import SsorlError
 
 # What each part is worth: docs/idm.md.
 _ROBUST = IdmConfig(
@@ -20,9 +24,32 @@ _ROBUST = IdmConfig(
 )
 _QUICK = {"hidden": (256, 256), "steps": 5000, "batch": 256, "lr": 1e-3, "schedule": "cosine", "validate_every": 250}
 
-IDMS: dict[str, IdmConfig] = {  # by name; those that end in -quick fit in about a minute without an accelerator
+IDMS: dict[str, IdmSpec] = {  # by name; those that end in -quick fit in about a minute without an accelerator
     "paper": IdmConfig(),
     "robust": _ROBUST,
     "paper-quick": replace(IdmConfig(), **_QUICK),
     "robust-quick": replace(_ROBUST, members=2, affine=False, **_QUICK),
 }
+
+
+def spec_class(family: object) -> type[IdmSpec]:
+    """Return the class of the registered configurations of a family; raise SsorlError if none is registered."""
+    kinds = {spec.FAMILY: type(spec) for spec in IDMS.values()}
+    if not isinstance(family, str) or family not in kinds:
+        raise SsorlError(
+            f"the inverse dynamics model is of the family {family!r}, and those known are {', '.join(sorted(kinds))}; "
+            "install or name the package that registers it"
+        )
+    return kinds[family]
+
+
+def settings_of(spec: IdmSpec) -> dict[str, Any]:
+    """Return all fields of a configuration, and `family` if it is not the network."""
+    family = {} if spec.FAMILY == NETWORK else {"family": spec.FAMILY}
+    return {**family, **asdict(spec)}  # type: ignore[call-overload]
+
+
+def spec_of(settings: Mapping[str, Any]) -> IdmSpec:
+    """Return the configuration with these settings; a field that is missing has its default."""
+    changes = dict(settings)
+    return spec_class(changes.pop("family", NETWORK))(**changes)

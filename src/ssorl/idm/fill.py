@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ssorl.data.episodes import Episodes
 from ssorl.idm import IDMS, serialise
-from ssorl.idm.fit import fit
+from ssorl.idm.base import IdmSpec
 from ssorl.idm.label import Labeller, Labels, filled, label, labeller
-from ssorl.idm.model import IdmConfig
 from ssorl.idm.quality import report, report_rounds
 from ssorl.idm.selftrain import self_train
 from ssorl.utils.errors import DataError, SsorlError, nearest
@@ -43,7 +42,7 @@ def resolve(
     steps: int | None = None,
     members: int | None = None,
     rounds: int | None = None,
-) -> IdmConfig | Labeller:
+) -> IdmSpec | Labeller:
     """The configuration of that name, changed as asked, or the model in the folder of that name."""
     if preset is not None and preset not in MODEL_PRESETS:
         raise SsorlError(f"the preset of an inverse dynamics model is {preset!r}; {nearest(preset, MODEL_PRESETS)}")
@@ -52,8 +51,8 @@ def resolve(
             raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
     if name in IDMS:
         full = name.endswith("-quick") or preset != "quick"
-        config = IDMS[name if full else f"{name}-quick"]
-        return replace(config, steps=steps or config.steps, members=members or config.members)
+        config = IDMS[name] if full else IDMS.get(f"{name}-quick", IDMS[name])
+        return config.resized(steps, members)
     if Path(name).exists():
         if any(x is not None for x in (preset, steps, members, rounds)):
             raise SsorlError(
@@ -68,7 +67,7 @@ def resolve(
 
 def fill(
     eps: Episodes,
-    model: IdmConfig | Labeller,
+    model: IdmSpec | Labeller,
     seed: int = 0,
     rounds: int = 0,
     learn_from: Episodes | None = None,
@@ -92,7 +91,7 @@ def fill(
     return LabelledData(filled(eps, labels, ready), labels, ready, report(eps, labels, ready, truth) | told)
 
 
-def _fitted(eps: Episodes, config: IdmConfig, seed: int, rounds: int, truth, progress) -> tuple[Labeller, dict]:
+def _fitted(eps: Episodes, config: IdmSpec, seed: int, rounds: int, truth, progress) -> tuple[Labeller, dict]:
     if not eps.labelled.any():
         raise nothing_to_learn(eps.meta.source)
 
@@ -101,10 +100,8 @@ def _fitted(eps: Episodes, config: IdmConfig, seed: int, rounds: int, truth, pro
             progress("fitting", n, note)
 
     if not rounds:
-        idm = fit(eps, config, seed, lambda n, error: tell(n, f"validation {config.select} {np.mean(error):.4g}"))
-        return labeller(idm, eps), {}
-    each = config.steps * config.members
-    done = self_train(eps, config, config.members, rounds, seed, lambda r, _: tell(each, f"round {r} of {rounds}"))
+        return labeller(config.fit(eps, seed, tell), eps), {}
+    done = self_train(eps, config, None, rounds, seed, lambda r, _: tell(config.work, f"round {r} of {rounds}"))
     # What was moved over is known by its proxies only, so `eps`, not the grown set, tells how good the last model is.
     return labeller(done[-1].idm, eps), {"rounds": report_rounds(done, eps, truth)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -12,9 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssorl.data.episodes import Episodes
-from ssorl.data.split import first_copies
-from ssorl.idm.inputs import Inputs, inputs
+from ssorl.data.stats import standardiser_from_moments
+from ssorl.idm.base import ReadParts
+from ssorl.idm.holdout import hold_out
+from ssorl.idm.inputs import Inputs, inputs, quantiles, stride
 from ssorl.idm.model import IdmConfig, Windows, forward, init, loss, nll
+from ssorl.idm.network import Idm
 from ssorl.utils.errors import DataError
 from ssorl.utils.networks import Adam, Params, adam, halved, init_adam
 
@@ -45,57 +48,12 @@ class State(NamedTuple):
     best_step: jax.Array
 
 
-@dataclass(frozen=True)
-class Idm:
-    """Fitted models of one run: weights with a leading axis of members, and what is needed to use them."""
-
-    config: IdmConfig
-    params: Params  # each leaf [M, …]
-    inputs: Inputs
-    diff_std: np.ndarray  # [I], of s_{t+1} - s_t as the inputs show them
-    curve: np.ndarray  # [M, C] validation error at each look
-    best_step: np.ndarray  # [M]
-    validation: np.ndarray  # trajectories held out
-
-
 def windows(eps: Episodes, steps: np.ndarray) -> Windows:
     """Where the windows of these steps lie in `eps.obs`."""
     episode = eps.episode_of_step[steps]
     first = eps.start[episode] + episode
     where = eps.obs_row[steps], first, first + eps.lengths[episode]
     return Windows(*(np.asarray(x, np.int32) for x in where))
-
-
-def hold_out(eps: Episodes, share: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labelled steps for training, for validation, and the trajectories held out (at least one).
-
-    A single labelled trajectory cannot be held out whole: its last tenth is. Copies of one are held out together.
-    """
-    steps = np.flatnonzero(eps.labelled)
-    episode = eps.episode_of_step[steps]
-    labelled = np.unique(episode)
-    first = first_copies(eps)[labelled]
-    distinct = np.unique(first)
-    different = len(steps) if len(distinct) > 1 else len(np.unique(steps - eps.start[episode]))
-    if different < 2:
-        raise DataError(
-            f"{eps.meta.source}: {different} steps have an action and at least 2 are needed to fit an "
-            "inverse dynamics model; give more labelled trajectories"
-        )
-    if len(distinct) == 1:
-        inside = last_part(eps, steps, share)
-        return steps[~inside], steps[inside], labelled
-    n = min(len(distinct) - 1, max(1, round(share * len(distinct))))
-    held = labelled[np.isin(first, np.random.default_rng(seed).choice(distinct, n, replace=False))]
-    inside = np.isin(episode, held)
-    return steps[~inside], steps[inside], held
-
-
-def last_part(eps: Episodes, steps: np.ndarray, share: float) -> np.ndarray:
-    """Which of these steps are the last of their trajectory, or of every copy of it, [N] bool: a `share` of them."""
-    place = steps - eps.start[eps.episode_of_step[steps]]
-    order = np.sort(place)
-    return place >= max(order[len(order) - max(1, round(share * len(order)))], order[0] + 1)
 
 
 class FitRun(NamedTuple):
@@ -108,10 +66,25 @@ class FitRun(NamedTuple):
 
 
 def fit(
-    eps: Episodes, config: IdmConfig, seed: int = 0, progress: Progress | None = None, shown: Shown | None = None
+    eps: Episodes,
+    config: IdmConfig,
+    seed: int = 0,
+    progress: Progress | None = None,
+    statistics: Statistics | None = None,
 ) -> Idm:
-    """Fit on the labelled steps of `eps`; `shown` tells how, where `eps` is but a part of the data."""
-    return fit_many([(eps, seed)], config, progress, shown=shown)[0]
+    """Fit an ensemble to the labelled steps of `eps`.
+
+    Args:
+        eps: trajectories, some steps labelled.
+        config: the model.
+        seed: decides the validation split, the initial weights and the batches.
+        progress: called with the updates done since the last call and the validation errors [M].
+        statistics: of all states, where `eps` is only a part of the data; by default those of `eps`.
+
+    Raises:
+        DataError: too few labelled steps, or the fit diverged.
+    """
+    return fit_many([(eps, seed)], config, progress, statistics=statistics)[0]
 
 
 def fit_many(
@@ -119,17 +92,23 @@ def fit_many(
     config: IdmConfig,
     progress: Progress | None = None,
     together: bool | None = None,
-    shown: Shown | None = None,
+    statistics: Statistics | None = None,
 ) -> list[Idm]:
-    """Fit every task, a dataset with a seed, as `fit` would alone.
+    """Fit an ensemble to every task; each result equals that of `fit`.
 
-    On an accelerator all members of all tasks train as one program; on a CPU, where that is slower, one after another
-    (`together` says otherwise).
-    Datasets that share their observations, as splits of one dataset do, share them on the device too. `progress` hears
-    of the updates done, summed over networks, and of the latest validation errors. States are shown to the models as
-    all states of their dataset suggest, or as `shown` says.
+    Datasets that share their observations, as splits of one dataset do, share them on the device too.
+
+    Args:
+        tasks: datasets, each with a seed.
+        config: the model.
+        progress: called with the updates done since the last call, summed over networks, and their validation errors.
+        together: whether all networks train in one program; by default on an accelerator only.
+        statistics: of all states, where the tasks hold only a part of the data; by default those of each dataset.
+
+    Raises:
+        DataError: a task has too few labelled steps, or a fit diverged.
     """
-    table, found = _table(tasks, config, shown)
+    table, found = _table(tasks, config, statistics)
     prepared = [_prepare(eps, config, seed) for eps, seed in tasks]
     each = zip(prepared, (found[id(eps.obs)] for eps, _ in tasks), strict=True)
     runs = _stack([_runs(p, one, config) for p, one in each])
@@ -172,25 +151,25 @@ def pool(eps: Episodes, act: np.ndarray, steps: np.ndarray) -> Pool:
     return Pool(windows(eps, steps), act[steps], np.int32(len(steps)))
 
 
-class Shown(NamedTuple):
-    """One dataset's states as the models see them."""
+class Statistics(NamedTuple):
+    """What a fit needs to know of all states of a dataset."""
 
     inputs: Inputs
-    diff_std: np.ndarray  # [I]
-    base: int = 0  # where its rows begin in the table of all
+    diff_std: np.ndarray  # [I] divisor of the differences of states, as the inputs show them
+    base: int = 0  # the dataset's first row in the table of all datasets
 
 
 def _table(
-    tasks: Sequence[tuple[Episodes, int]], config: IdmConfig, given: Shown | None
-) -> tuple[jax.Array, dict[int, Shown]]:
+    tasks: Sequence[tuple[Episodes, int]], config: IdmConfig, given: Statistics | None
+) -> tuple[jax.Array, dict[int, Statistics]]:
     """The states of all distinct datasets end to end, on the device, and each one's by the identity of its array."""
-    shown: dict[int, Shown] = {}
+    shown: dict[int, Statistics] = {}
     parts, size = [], 0
     for eps, _ in tasks:
         if id(eps.obs) not in shown:
             how = given.inputs if given else inputs(eps, config.ranks)
             rows = how(eps.obs)
-            shown[id(eps.obs)] = Shown(how, given.diff_std if given else _moves(rows, eps), size)
+            shown[id(eps.obs)] = Statistics(how, given.diff_std if given else _moves(rows, eps), size)
             parts.append(rows)
             size += len(rows)
     return jnp.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts)), shown
@@ -213,7 +192,52 @@ def scale_of(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     return np.maximum(std, np.maximum(np.abs(mean) / STEADY, 1e-6)).astype(np.float32)
 
 
-def _runs(p: Prepared, shown: Shown, config: IdmConfig) -> list[FitRun]:
+def measure(read: ReadParts, n_states: int, ranks: bool) -> Statistics:
+    """Return the statistics of data that is read in parts, twice.
+
+    They equal those of the same data in memory but for rounding.
+
+    Args:
+        read: reads all trajectories once.
+        n_states: rows of `obs` in all parts together.
+        ranks: whether the inputs have ranks.
+    """
+    sample, moments, row = [], Moments(), 0
+    every = stride(n_states)
+    for part in read():
+        if ranks:
+            sample.append(part.obs[-row % every :: every].copy())  # a view would keep the whole part
+        moments.add(part.obs)
+        row += len(part.obs)
+    knots = quantiles(np.concatenate(sample)) if ranks else None
+    states = Inputs(standardiser_from_moments(moments.mean, moments.std), knots)
+    moments = Moments()
+    for part in read():
+        rows = states(part.obs)
+        moments.add(rows[part.obs_row + 1] - rows[part.obs_row])
+    return Statistics(states, scale_of(moments.mean, moments.std))
+
+
+class Moments:
+    """Mean and standard deviation of rows that come in parts (Chan, Golub and LeVeque 1979), in float64."""
+
+    def __init__(self) -> None:
+        self.n, self.mean, self.squares = 0, np.zeros(1), np.zeros(1)
+
+    def add(self, rows: np.ndarray) -> None:
+        """Include these rows, [N, D]."""
+        mean, n = rows.mean(0, dtype=np.float64), self.n + len(rows)
+        apart = mean - self.mean
+        self.squares = self.squares + rows.var(0, dtype=np.float64) * len(rows) + apart**2 * (self.n * len(rows) / n)
+        self.mean, self.n = self.mean + apart * (len(rows) / n), n
+
+    @property
+    def std(self) -> np.ndarray:
+        """[D]."""
+        return np.sqrt(self.squares / self.n)
+
+
+def _runs(p: Prepared, shown: Statistics, config: IdmConfig) -> list[FitRun]:
     """One run a member; all read the same pools."""
     shift = lambda one: one._replace(where=Windows(*(x + np.int32(shown.base) for x in one.where)))  # noqa: E731
     keys = jax.random.split(jax.random.key(p.seed), config.members)

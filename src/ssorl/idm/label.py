@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ssorl.data.episodes import CONSTANT_TOL, Episodes, Meta, scale, unscale
+from ssorl.idm.base import FittedIdm
 from ssorl.idm.calibrate import Calibration, Span, calibrate, outside, span
-from ssorl.idm.fit import Idm, last_part
-from ssorl.idm.model import IdmConfig, Windows, features, heads, leaner
+from ssorl.idm.holdout import held_out
 from ssorl.utils.errors import DataError
-from ssorl.utils.networks import Params
 
-BLOCK = {"cpu": 1 << 12}  # steps predicted at a time: bounds memory; a layer's output should stay in a CPU's cache
-LARGE_BLOCK = 1 << 16  # on an accelerator
 PROXIES = "actions are proxies from an inverse dynamics model"  # as the notes of filled trajectories say
-SMALLEST = 256  # few steps get a small block; powers of two in between keep the compilations few
 
 
 class Mixture(NamedTuple):
@@ -60,7 +53,7 @@ class Taught(NamedTuple):
 class Labeller:
     """A fitted model and all that labelling other data with it needs."""
 
-    idm: Idm
+    idm: FittedIdm
     meta: Meta  # of the data it was fitted to: proxies lie in that action range
     taught: Taught
     known: Span  # what its labelled steps span
@@ -77,7 +70,7 @@ class Labels(NamedTuple):
     unseen: np.ndarray  # [S] bool: a proxy whose states lie outside what the labelled steps span
 
 
-def labeller(idm: Idm, eps: Episodes) -> Labeller:
+def labeller(idm: FittedIdm, eps: Episodes) -> Labeller:
     """Make a model fitted to `eps` ready to label: measure and calibrate it on the steps it was not fitted to."""
     returns = eps.returns[eps.labelled_share > 0]
     # In float64, for the reason given in `fit._moves`.
@@ -91,15 +84,6 @@ def labeller(idm: Idm, eps: Episodes) -> Labeller:
         validation = Validation(n, len(steps), (error**2).mean(0, np.float64).astype(np.float32), worst_share(error))
         calibration = calibrate(error, out.std, taught.moving)
     return Labeller(idm, eps.meta, taught, span(eps), validation, calibration)
-
-
-def held_out(idm: Idm, eps: Episodes) -> np.ndarray:
-    """The labelled steps of `eps`, which `idm` was fitted to, that no weights were fitted to."""
-    steps = np.flatnonzero(eps.labelled)
-    held = np.isin(np.searchsorted(eps.start, steps, side="right") - 1, idm.validation)
-    if len(steps) and held.all():  # a single labelled trajectory is held out in part: see `fit.hold_out`
-        return steps[last_part(eps, steps, idm.config.validation)]
-    return steps[held]
 
 
 def worst_share(error: np.ndarray, worst: float = 0.05) -> float:
@@ -121,7 +105,7 @@ def label(
     act = eps.act.copy() if eps.n_act else np.full((eps.n_steps, len(low)), np.nan, np.float32)
     out = Labels(act, np.zeros_like(act), ~eps.labelled, np.zeros(eps.n_steps, bool))
     factor = (np.array(ready.calibration.scale, np.float32) if ready.calibration else 1.0) * (meta.high - meta.low) / 2
-    for steps, mean, std in _predictions(ready.idm, eps, np.flatnonzero(out.proxy), block):
+    for steps, mean, std in ready.idm.predict(eps, np.flatnonzero(out.proxy), block):
         # Scaling back may leave the range by a rounding error, so the proxies are clipped once more behind it.
         out.act[steps] = np.clip(unscale(np.clip(mean, -1, 1), meta), low, high)
         out.std[steps] = std * factor
@@ -171,7 +155,7 @@ def _range(ready: Labeller, meta: Meta, n_act: int) -> tuple[np.ndarray, np.ndar
 def check_fit(ready: Labeller, eps: Episodes) -> None:
     """Refuse data of another robot than the model's."""
     meta, want = eps.meta, ready.meta
-    n_obs, n_act = len(ready.idm.inputs.scaler.mean), len(want.act_low)
+    n_obs, n_act = ready.idm.n_obs, len(want.act_low)
     for what, got, due in (("state", eps.n_obs, n_obs), ("action", eps.n_act or n_act, n_act)):
         if got != due:
             raise DataError(
@@ -200,75 +184,18 @@ def _other_range(eps: Episodes, want: Meta) -> bool:
     return bool((ratio > 2).any() or (meta.act_range == "declared" and (ratio < 0.5).any()))
 
 
-def predict(idm: Idm, eps: Episodes, steps: np.ndarray, block: int | None = None) -> Mixture:
-    """The mixture at these steps."""
-    n_act = idm.params["mean"][-1]["b"].shape[-1]
-    out = Mixture(*(np.empty((len(steps), n_act), np.float32) for _ in range(2)))
+def predict(idm: FittedIdm, eps: Episodes, steps: np.ndarray, block: int | None = None) -> Mixture:
+    """Return the predictions at these steps.
+
+    Args:
+        idm: a fitted model.
+        eps: trajectories of the same robot.
+        steps: [N] step numbers.
+        block: steps predicted together; None chooses a size that bounds memory.
+    """
+    out = Mixture(*(np.empty((len(steps), idm.n_act), np.float32) for _ in range(2)))
     done = 0
-    for chosen, mean, std in _predictions(idm, eps, steps, block):
+    for chosen, mean, std in idm.predict(eps, steps, block):
         out.mean[done : done + len(chosen)], out.std[done : done + len(chosen)] = mean, std
         done += len(chosen)
     return out
-
-
-def _predictions(
-    idm: Idm, eps: Episodes, steps: np.ndarray, block: int | None
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Steps with their means and deviations, block after block; one block is computed while the next is gathered."""
-    block = block or BLOCK.get(jax.default_backend(), LARGE_BLOCK)
-    size = min(block, max(SMALLEST, 1 << (max(len(steps), 1) - 1).bit_length()))
-    params, diff_std = jax.tree.map(jnp.asarray, idm.params), jnp.asarray(idm.diff_std)
-    if idm.config.differences:
-        params = _leaner(idm.config, params, diff_std)
-    waiting = None
-    for a in range(0, len(steps), size):
-        chosen = steps[a : a + size]
-        states, where = _gather(idm, eps, chosen, size)
-        ahead = chosen, *_mixture(replace(idm.config, half=False), params, states, diff_std, where)
-        if waiting is not None:
-            yield _landed(*waiting)
-        waiting = ahead
-    if waiting is not None:
-        yield _landed(*waiting)
-
-
-def _landed(steps: np.ndarray, mean: jax.Array, std: jax.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return steps, np.asarray(mean)[: len(steps)], np.asarray(std)[: len(steps)]
-
-
-def _gather(idm: Idm, eps: Episodes, steps: np.ndarray, size: int) -> tuple[np.ndarray, Windows]:
-    """A table of states as the model sees them, a window of its own for each step, zeros up to `size` windows.
-
-    Steps may lie anywhere: the table is as large for neighbours as for strays, so one shape serves all blocks.
-    """
-    config, width = idm.config, len(idm.config.offsets)
-    episode = np.searchsorted(eps.start, steps, side="right") - 1
-    row, first = steps + episode, eps.start[episode] + episode
-    last = eps.start[episode + 1] + episode
-    at = np.clip(row[:, None] + np.array(config.offsets), first[:, None], last[:, None])
-    if at.max() - at.min() < at.size:  # neighbours share states, and mostly steps are neighbours
-        shown, place = idm.inputs(eps.obs[at.min() : at.max() + 1]), at - at.min()
-    else:
-        rows, place = np.unique(at, return_inverse=True)
-        shown = idm.inputs(eps.obs[rows])
-    table = np.zeros((size, width, shown.shape[1]), np.float32)
-    table[: len(steps)] = shown[place.reshape(at.shape)]
-    place = np.arange(size, dtype=np.int32) * width + config.past
-    before, after = np.zeros(size, np.int32), np.ones(size, np.int32)
-    before[: len(steps)] = np.minimum(row - first, config.past)
-    after[: len(steps)] = np.minimum(last - row, config.future + 1)
-    return table.reshape(-1, table.shape[-1]), Windows(place, place - before, place + after)  # type: ignore[arg-type]
-
-
-@partial(jax.jit, static_argnames="config")
-def _leaner(config: IdmConfig, params: Params, diff_std: jax.Array) -> Params:
-    return jax.vmap(lambda p: leaner(config, p, diff_std))(params)
-
-
-@partial(jax.jit, static_argnames="config")
-def _mixture(config: IdmConfig, params: Params, obs: jax.Array, diff_std: jax.Array, where: Windows):
-    x = features(config, obs, diff_std, where, lean=config.differences)
-    # One member after another: a block fills the machine, and all at once would leave a CPU's cache.
-    out = jax.lax.map(lambda p: heads(config, p, x, obs, diff_std, where), params)
-    # Within plus between: the mean of squares less the square of the mean would lose a small variance to rounding.
-    return out.mean.mean(0), jnp.sqrt(jnp.exp(2 * out.log_std).mean(0) + out.mean.var(0))

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssorl.data.episodes import Episodes
+from ssorl.idm.base import NETWORK, ArrayReader, FitProgress, IdmSpec, ReadParts
 from ssorl.utils.networks import Params, init_mlp, mlp
 
+if TYPE_CHECKING:  # these modules import this one
+    from ssorl.idm.fit import Statistics
+    from ssorl.idm.network import Idm
+
 LOG_2PI = 1.8378770664093453
+MAX_SIZE = 1000  # of the window on either side, and of the ensemble
 
 
 @dataclass(frozen=True)
-class IdmConfig:
+class IdmConfig(IdmSpec):
     """Maximise log N(a_t; μ(w_t), Σ(w_t)) over windows w_t = s_{t-k} … s_{t+1} (arXiv 2210.06518, section 3).
 
     The defaults are the paper's, with what its public code adds (learning rate, batch, dropout, bounds of log σ).
     """
+
+    FAMILY: ClassVar[str] = NETWORK
+    passes: ClassVar[int] = 2
 
     past: int = 1  # k: states before s_t in the window
     future: int = 0  # states after s_{t+1}; k for the paper's symmetric windows
@@ -44,6 +56,52 @@ class IdmConfig:
     def offsets(self) -> tuple[int, ...]:
         """Positions of the window's states, 0 being s_t."""
         return tuple(range(-self.past, self.future + 2))
+
+    @property
+    def work(self) -> int:
+        """The updates of all networks."""
+        return self.steps * self.members
+
+    def fit(
+        self, eps: Episodes, seed: int = 0, progress: FitProgress | None = None, statistics: Statistics | None = None
+    ) -> Idm:
+        """Fit an ensemble to the labelled steps of `eps`."""
+        from ssorl.idm.fit import fit
+
+        return fit(eps, self, seed, self._noting(progress), statistics)
+
+    def fit_many(self, tasks: Sequence[tuple[Episodes, int]], progress: FitProgress | None = None) -> list[Idm]:
+        """Fit an ensemble to each task, on an accelerator all in one program."""
+        from ssorl.idm.fit import fit_many
+
+        return fit_many(tasks, self, self._noting(progress))
+
+    def _noting(self, progress: FitProgress | None):
+        """Return a callback for `fit.fit_many`, which reports validation errors [M] in place of a note."""
+        return progress and (lambda n, error: progress(n, f"validation {self.select} {np.mean(error):.4g}"))
+
+    def measure(self, read: ReadParts, n_states: int) -> Statistics:
+        """Return the inputs' scaling and ranks, and the size of their differences."""
+        from ssorl.idm.fit import measure
+
+        return measure(read, n_states, self.ranks)
+
+    def restore(self, n_obs: int, n_act: int, read: ArrayReader, about: Mapping[str, Any]) -> Idm:
+        """Rebuild a saved ensemble."""
+        from ssorl.idm.network import restore
+
+        return restore(self, n_obs, n_act, read)
+
+    def flops(self, n_obs: int, n_act: int) -> float:
+        """Estimate the operations of one update: two a weight and row forwards, four backwards."""
+        weights = jax.eval_shape(lambda: init(self, n_obs, n_act, jax.random.key(0)))
+        return 6.0 * sum(prod(x.shape) for x in jax.tree.leaves(weights)) * self.batch
+
+    def check(self) -> None:
+        """Raise ValueError if a size is out of bounds."""
+        for name, least in (("past", 0), ("future", 0), ("members", 1)):
+            if not least <= getattr(self, name) <= MAX_SIZE:
+                raise ValueError(f"{name} is {getattr(self, name)}")
 
 
 def n_inputs(config: IdmConfig, n_obs: int) -> int:

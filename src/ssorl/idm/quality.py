@@ -91,9 +91,7 @@ class Tally:
                 "labelled_steps": ready.taught.steps,
                 "labelled_returns": [ready.taught.lowest, ready.taught.highest],
                 "labelled_variance": list(ready.taught.variance),
-                "members": ready.idm.config.members,
-                "updates": ready.idm.config.steps,
-                "best_update": ready.idm.best_step.tolist(),
+                **ready.idm.facts(),
             },
             "validation": _validation(ready),
             "coverage": _coverage(ready, (self.inside / (self.proxies * len(self.moving))).tolist() if known else None),
@@ -176,8 +174,8 @@ def report_rounds(rounds: list[Round], eps: Episodes, truth: np.ndarray | None =
             "round": number,
             "added_steps": len(done.added),
             "threshold": done.threshold,
-            "best_update": done.idm.best_step.tolist(),
-            "validation_error": np.nanmin(done.idm.curve, 1).tolist(),
+            "best_update": done.idm.facts().get("best_update", []),
+            "validation_error": done.idm.validation_errors(),
         }
         if truth is not None:
             proxy = unscale(np.clip(predict(done.idm, eps, missing).mean, -1, 1), eps.meta)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from ssorl.data.episodes import Episodes, unscale
-from ssorl.idm.fit import Idm, fit_many
+from ssorl.idm.base import FittedIdm, IdmSpec
 from ssorl.idm.label import predict
-from ssorl.idm.model import IdmConfig
 
 FAR = 1_000_003
 
@@ -19,15 +18,15 @@ FAR = 1_000_003
 class Round:
     """One round: the ensemble it ended with and what it had learnt from."""
 
-    idm: Idm
+    idm: FittedIdm
     added: np.ndarray  # steps that moved into the training set before this round's fit, [n]
     threshold: float  # the largest variance among them
 
 
 def self_train(
     eps: Episodes,
-    config: IdmConfig,
-    members: int = 3,
+    config: IdmSpec,
+    members: int | None = 3,
     rounds: int = 3,
     seed: int = 0,
     report: Callable[[int, Round], None] | None = None,
@@ -43,8 +42,8 @@ def self_train(
 
 def self_train_many(
     tasks: Sequence[tuple[Episodes, int]],
-    config: IdmConfig,
-    members: int = 3,
+    config: IdmSpec,
+    members: int | None = 3,
     rounds: int = 3,
     report: Callable[[int, list[Round]], None] | None = None,
 ) -> list[list[Round]]:
@@ -52,8 +51,8 @@ def self_train_many(
 
     `report` hears of each round and of all tasks' ensembles after it.
     """
-    config = replace(config, members=members)
-    done = [[Round(idm, np.array([], np.int64), 0.0)] for idm in fit_many(tasks, config)]
+    config = config.resized(members=members)
+    done = [[Round(idm, np.array([], np.int64), 0.0)] for idm in config.fit_many(tasks)]
     growing = [eps for eps, _ in tasks]
     rest = [np.flatnonzero(~eps.labelled) for eps in growing]
     n_add = [-(-len(steps) // rounds) if rounds else 0 for steps in rest]
@@ -68,7 +67,7 @@ def self_train_many(
             growing[i] = growing[i].with_actions(grown)
             rest[i] = np.setdiff1d(rest[i], steps, assume_unique=True)
         # Far from the seeds of other tasks, which are small numbers: no two fits are to draw alike.
-        fitted = fit_many([(growing[i], tasks[i][1] + FAR * (r + 1)) for i in missing], config)
+        fitted = config.fit_many([(growing[i], tasks[i][1] + FAR * (r + 1)) for i in missing])
         for i, idm in zip(missing, fitted, strict=True):
             done[i].append(Round(idm, np.sort(moved[i][0]), moved[i][2]))
     if report:
@@ -76,7 +75,7 @@ def self_train_many(
     return done
 
 
-def _surest(idm: Idm, eps: Episodes, rest: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, float]:
+def _surest(idm: FittedIdm, eps: Episodes, rest: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, float]:
     """The `n` of the steps `rest` that the mixture is surest of, its actions there, and the largest variance."""
     out = predict(idm, eps, rest)
     doubt = (out.std**2).sum(1)

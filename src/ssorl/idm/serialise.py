@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
-from ssorl.data.formats.npz import meta_from_json
-from ssorl.data.formats.npz import read_array as member
-from ssorl.data.stats import Standardiser
-from ssorl.data.validate import escaped as shown
+from ssorl.data.formats.npz import meta_from_json, read_array
+from ssorl.data.validate import escaped
+from ssorl.idm import spec_class
+from ssorl.idm.base import NETWORK, IdmSpec
 from ssorl.idm.calibrate import Calibration, Span
-from ssorl.idm.fit import Idm
-from ssorl.idm.inputs import KNOTS, Inputs
 from ssorl.idm.label import Labeller, Taught, Validation
-from ssorl.idm.model import IdmConfig, init, n_inputs
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.files import DamagedError, atomic, read_json, write_json, write_npz
 from ssorl.utils.provenance import versions
 
 KIND, VERSION = "ssorl inverse dynamics model", 2
-LARGEST = {"past": 1000, "future": 1000, "members": 1000, "n_obs": 1_000_000, "n_act": 100_000}
+LARGEST = {"n_obs": 1_000_000, "n_act": 100_000}
+
+Spec = TypeVar("Spec", bound=IdmSpec)
 
 
 def is_model(path: Path | str) -> bool:
@@ -41,30 +39,22 @@ def is_model(path: Path | str) -> bool:
 def save(ready: Labeller, path: Path | str) -> None:
     """Write the folder, whole or not at all."""
     idm, checked, fitted = ready.idm, ready.validation, ready.calibration
+    family, details = idm.config.FAMILY, idm.about()
     about = {
         "kind": KIND,
         "version": VERSION,
-        "n_obs": len(idm.inputs.scaler.mean),
+        **({} if family == NETWORK else {"family": family}),
+        "n_obs": idm.n_obs,
         "n_act": len(ready.meta.act_low),
-        "config": asdict(idm.config),
+        "config": asdict(idm.config),  # type: ignore[call-overload]
+        **({"details": details} if details else {}),
         "data": asdict(ready.meta),
         "taught": ready.taught._asdict(),
         "validation": checked and {**checked._asdict(), "mse": checked.mse.tolist()},
         "calibration": fitted and asdict(fitted),
         "versions": versions(),
     }
-    arrays = {
-        **{f"params/{k}": x for k, x in _flat(idm.params).items()},
-        "scaler/mean": idm.inputs.scaler.mean,
-        "scaler/std": idm.inputs.scaler.std,
-        **({} if idm.inputs.knots is None else {"knots": idm.inputs.knots}),
-        "diff_std": idm.diff_std,
-        "known/low": ready.known.low,
-        "known/high": ready.known.high,
-        "curve": idm.curve,
-        "best_step": idm.best_step,
-        "validation": idm.validation,
-    }
+    arrays = {**idm.arrays(), "known/low": ready.known.low, "known/high": ready.known.high}
     with atomic(path) as fresh:
         fresh.mkdir()
         write_npz(fresh / "weights.npz", arrays)
@@ -79,33 +69,47 @@ def load(path: Path | str) -> Labeller:
         if not isinstance(about, dict) or about.get("kind") != KIND:
             raise ValueError("its idm.json is of something else")
         if about["version"] != VERSION:
-            raise ValueError(f"version {shown(about['version'])} of its layout, this is {VERSION}")
+            raise ValueError(f"version {escaped(about['version'])} of its layout, this is {VERSION}")
         n_obs, n_act = (_count(name, about[name]) for name in ("n_obs", "n_act"))
-        config = _config(about["config"])
+        config = config_from_json(spec_class(about.get("family", NETWORK)), about["config"])
+        config.check()
         meta = replace(meta_from_json(json.dumps(about["data"]), str(path)), source=str(about["data"]["source"]))
         if len(meta.act_low) != n_act or len(meta.act_high) != n_act:
             raise ValueError(f"an action range of {len(meta.act_low)} numbers for {n_act} actions")
-        blank = _blank(config, n_obs, n_act)
-        shapes = {f"params/{k}": x.shape for k, x in _flat(blank).items()}
-        shapes |= {"scaler/mean": (n_obs,), "scaler/std": (n_obs,), "diff_std": (n_inputs(config, n_obs),)}
-        shapes |= {"knots": (n_obs, KNOTS)} if config.ranks else {}
-        shapes |= {"known/low": (2, n_obs), "known/high": (2, n_obs)}
+        details = about.get("details", {})
+        if not isinstance(details, dict):
+            raise ValueError(f"its details are {escaped(details)}")
         with zipfile.ZipFile(path / "weights.npz") as archive:
-            arrays = {name: _exactly(archive, name, shape, str(path)) for name, shape in shapes.items()}
-            curve, best_step, held = (member(archive, n, str(path)) for n in ("curve", "best_step", "validation"))
-        if curve.shape[:1] != (config.members,) or best_step.shape != (config.members,) or held.ndim != 1:
-            raise ValueError(f"a record of training of {len(best_step)} members where {config.members} are due")
-        leaves = [arrays[f"params/{k}"] for k in _flat(blank)]
-        params = jax.tree.unflatten(jax.tree.structure(blank), leaves)
-        scaler = Standardiser(arrays["scaler/mean"], arrays["scaler/std"])
-        if not (scaler.std > 0).all() or not (arrays["diff_std"] > 0).all():
-            raise ValueError("a deviation that is not positive")
-        knots = arrays.get("knots")
-        if knots is not None and (np.diff(knots) < 0).any():
-            raise ValueError("quantiles that do not rise")
-        idm = Idm(config, params, Inputs(scaler, knots), arrays["diff_std"], curve, best_step, held)
-        known = Span(arrays["known/low"], arrays["known/high"])
+            read = _Arrays(archive, str(path))
+            idm = config.restore(n_obs, n_act, read, details)
+            known = Span(read("known/low", (2, n_obs)), read("known/high", (2, n_obs)))
         return Labeller(idm, meta, _taught(about, n_act), known, _validation(about, n_act), _calibration(about, n_act))
+
+
+class _Arrays:
+    """The arrays of a saved model, each checked against what the model expects."""
+
+    def __init__(self, archive: zipfile.ZipFile, source: str) -> None:
+        self.archive, self.source = archive, source
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the arrays in the file."""
+        return [name.removesuffix(".npy") for name in self.archive.namelist()]
+
+    def __call__(
+        self, name: str, shape: Sequence[int | None], dtype: Any = np.float32, finite: bool = True
+    ) -> np.ndarray:
+        array = read_array(self.archive, name, self.source)
+        fits = len(shape) == array.ndim and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+        if not fits or (dtype is not None and array.dtype != dtype):
+            due = (
+                f"{'' if dtype is None else np.dtype(dtype)}[{', '.join('…' if n is None else str(n) for n in shape)}]"
+            )
+            raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, expected {due}")
+        if array.dtype.hasobject or (finite and not np.isfinite(array).all()):
+            raise ValueError(f"{name} holds numbers that are not finite")
+        return array
 
 
 @contextmanager
@@ -118,48 +122,32 @@ def _reading(path: Path) -> Iterator[None]:
             raise
         reason = f"{err!r}" if isinstance(err, KeyError) else str(err) or type(err).__name__
         raise DataError(
-            f"{path}: cannot be read as a saved inverse dynamics model ({shown(reason)}); make one with "
+            f"{path}: cannot be read as a saved inverse dynamics model ({escaped(reason)}); make one with "
             "`ssorl label --save-idm`"
         ) from err
 
 
-def _flat(tree: object) -> dict[str, np.ndarray]:
-    """The leaves of nested dicts and lists by path, such as `mean/0/w`."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {"/".join(str(getattr(k, "key", getattr(k, "idx", k))) for k in path): leaf for path, leaf in leaves}
-
-
-def _blank(config: IdmConfig, n_obs: int, n_act: int):
-    """The shapes that weights of this configuration have; nothing is computed."""
-    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.members))
-    return jax.eval_shape(jax.vmap(lambda key: init(config, n_inputs(config, n_obs), n_act, key)), keys)
-
-
-def _exactly(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], src: str) -> np.ndarray:
-    array = member(archive, name, src)
-    if array.shape != shape or array.dtype != np.float32:
-        raise ValueError(f"{name} is {array.dtype}{list(array.shape)} where float32{list(shape)} is due")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds numbers that are not finite")
-    return array
-
-
-def _count(name: str, value: object, least: int = 1) -> int:
-    if type(value) is not int or not least <= value <= LARGEST[name]:
-        raise ValueError(f"{name} is {shown(value)}")
+def _count(name: str, value: object) -> int:
+    if type(value) is not int or not 1 <= value <= LARGEST[name]:
+        raise ValueError(f"{name} is {escaped(value)}")
     return value
 
 
-def _config(found: dict) -> IdmConfig:
-    """The configuration, each value of the type that its default has."""
-    defaults = {f.name: f.default for f in fields(IdmConfig)}
-    if set(found) != set(defaults):
-        odd = ", ".join(sorted(set(found) ^ set(defaults)))
-        raise ValueError(f"settings of another version: {shown(odd)}")
-    values: dict[str, Any] = {name: _like(name, found[name], default) for name, default in defaults.items()}
-    for name, least in (("past", 0), ("future", 0), ("members", 1)):
-        _count(name, values[name], least)
-    return IdmConfig(**values)
+def config_from_json(kind: type[Spec], found: Any) -> Spec:
+    """Return the configuration of class `kind` with these JSON values.
+
+    Args:
+        kind: a dataclass whose fields all have defaults.
+        found: the value of each field, of the type that its default has.
+
+    Raises:
+        ValueError: a field is missing or unknown, or a value has another type.
+    """
+    defaults = {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(found, dict) or set(found) != set(defaults):
+        odd = ", ".join(sorted(set(found) ^ set(defaults))) if isinstance(found, dict) else escaped(found)
+        raise ValueError(f"settings of another version: {escaped(odd)}")
+    return kind(**{name: _like(name, found[name], default) for name, default in defaults.items()})
 
 
 def _like(name: str, value: object, default: object) -> Any:
@@ -170,7 +158,7 @@ def _like(name: str, value: object, default: object) -> Any:
     if type(default) is float and type(value) is int:
         return float(value)
     if type(value) is not type(default):
-        raise ValueError(f"{name} is {shown(value)}")
+        raise ValueError(f"{name} is {escaped(value)}")
     return value
 
 

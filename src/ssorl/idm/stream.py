@@ -8,13 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ssorl.data.episodes import Episodes, concat
-from ssorl.data.stats import standardiser_from_moments
 from ssorl.data.stream import Header, LabelledPart, Stream
+from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import nothing_missing, nothing_to_learn
-from ssorl.idm.fit import Shown, fit, scale_of
-from ssorl.idm.inputs import Inputs, quantiles, stride
 from ssorl.idm.label import Labeller, filled_meta, label, labeller
-from ssorl.idm.model import IdmConfig
 from ssorl.idm.quality import Tally
 from ssorl.utils.validation import check_seed
 
@@ -66,7 +63,7 @@ def n_missing(stream: Stream, first: int = 0) -> int:
 
 
 def filling(
-    stream: Stream, model: IdmConfig | Labeller, seed: int = 0, first: int = 0, progress: Progress | None = None
+    stream: Stream, model: IdmSpec | Labeller, seed: int = 0, first: int = 0, progress: Progress | None = None
 ) -> StreamLabelling:
     """Make ready to fill every missing action from trajectory `first` on: what `fill` is to data in memory.
 
@@ -80,7 +77,7 @@ def filling(
     return StreamLabelling(stream, first, ready, Tally(ready, n_missing(stream, first)))
 
 
-def _fitted(stream: Stream, config: IdmConfig, seed: int, progress: Progress | None) -> Labeller:
+def _fitted(stream: Stream, spec: IdmSpec, seed: int, progress: Progress | None) -> Labeller:
     if not stream.n_labelled.any():
         raise nothing_to_learn(stream.meta.source)
 
@@ -89,13 +86,12 @@ def _fitted(stream: Stream, config: IdmConfig, seed: int, progress: Progress | N
             progress(what, n, note)
 
     numbers = _drawn(stream, seed)
-    learn, states = _gathered(stream, numbers, config.ranks, lambda n: tell("reading", n))
-    shown = Shown(states, _differences(stream, states, lambda n: tell("reading", n)))
-    idm = fit(
-        learn, config, seed, lambda n, e: tell("fitting", n, f"validation {config.select} {np.mean(e):.4g}"), shown
-    )
+    read = _LearningParts(stream, numbers, lambda n: tell("reading", n))
+    statistics = spec.measure(read, stream.n_steps + len(stream))
+    learn = read.learn()
+    idm = spec.fit(learn, seed, lambda n, note: tell("fitting", n, note), statistics)
     ready = labeller(idm, learn)
-    return replace(ready, idm=replace(idm, validation=numbers[idm.validation]))
+    return replace(ready, idm=replace(idm, validation=numbers[idm.validation]))  # type: ignore[type-var]
 
 
 def _drawn(stream: Stream, seed: int) -> np.ndarray:
@@ -107,49 +103,29 @@ def _drawn(stream: Stream, seed: int) -> np.ndarray:
     return np.sort(order[: max(2, int(np.searchsorted(np.cumsum(stream.lengths[order]), LEARN, side="right")))])
 
 
-def _gathered(
-    stream: Stream, numbers: np.ndarray, ranks: bool, progress: Callable[[int], None]
-) -> tuple[Episodes, Inputs]:
-    """Once through the data: the trajectories with these numbers, and how all states ask to be shown."""
-    kept, sample, moments, row = [], [], Moments(), 0
-    every = stride(stream.n_steps + len(stream))
-    for part in stream.parts():
-        a, b = np.searchsorted(numbers, [part.first, part.first + len(part.eps)])
-        if a < b:
-            kept.append(part.eps.take(numbers[a:b] - part.first))
-        if ranks:
-            sample.append(part.eps.obs[-row % every :: every].copy())  # a view would keep the whole part
-        moments.add(part.eps.obs)
-        row += len(part.eps.obs)
-        progress(part.eps.n_steps)
-    knots = quantiles(np.concatenate(sample)) if ranks else None
-    return concat(kept), Inputs(standardiser_from_moments(moments.mean, moments.std), knots)
+class _LearningParts:
+    """Read a stream part by part; the first pass also collects the trajectories to learn from."""
 
+    def __init__(self, stream: Stream, numbers: np.ndarray, progress: Callable[[int], None]) -> None:
+        self.stream, self.numbers, self.progress = stream, numbers, progress
+        self.collected: list[Episodes] | None = None
 
-def _differences(stream: Stream, states: Inputs, progress: Callable[[int], None]) -> np.ndarray:
-    """Once more through the data: how far a state lies from the next, as the inputs show them, [I]."""
-    moments = Moments()
-    for part in stream.parts():
-        rows = states(part.eps.obs)
-        moments.add(rows[part.eps.obs_row + 1] - rows[part.eps.obs_row])
-        progress(part.eps.n_steps)
-    return scale_of(moments.mean, moments.std)
+    def __call__(self) -> Iterator[Episodes]:
+        """Yield all trajectories in order."""
+        kept: list[Episodes] = []
+        for part in self.stream.parts():
+            if self.collected is None:
+                a, b = np.searchsorted(self.numbers, [part.first, part.first + len(part.eps)])
+                if a < b:
+                    kept.append(part.eps.take(self.numbers[a:b] - part.first))
+            yield part.eps
+            self.progress(part.eps.n_steps)
+        if self.collected is None:
+            self.collected = kept
 
-
-class Moments:
-    """Mean and deviation of rows that come in parts (Chan, Golub and LeVeque 1979), in float64."""
-
-    def __init__(self) -> None:
-        self.n, self.mean, self.squares = 0, np.zeros(1), np.zeros(1)
-
-    def add(self, rows: np.ndarray) -> None:
-        """Count some more rows, [N, D]."""
-        mean, n = rows.mean(0, dtype=np.float64), self.n + len(rows)
-        apart = mean - self.mean
-        self.squares = self.squares + rows.var(0, dtype=np.float64) * len(rows) + apart**2 * (self.n * len(rows) / n)
-        self.mean, self.n = self.mean + apart * (len(rows) / n), n
-
-    @property
-    def std(self) -> np.ndarray:
-        """[D]."""
-        return np.sqrt(self.squares / self.n)
+    def learn(self) -> Episodes:
+        """Return the trajectories to learn from, after a pass of its own if there was none."""
+        if self.collected is None:
+            for _ in self():
+                pass
+        return concat(self.collected or [])

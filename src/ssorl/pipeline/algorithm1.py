@@ -22,8 +22,8 @@ from ssorl.data.split import Split, apply, truth
 from ssorl.data.stats import Standardiser
 from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
+from ssorl.idm.base import FittedIdm
 from ssorl.idm.fill import LabelledData, fill
-from ssorl.idm.fit import Idm, fit_many
 from ssorl.idm.label import Labeller, labeller
 from ssorl.idm.quality import report_rounds
 from ssorl.idm.selftrain import Round, self_train_many
@@ -121,7 +121,7 @@ def label(
         with one_at_a_time:
             watch.progress(what, n, note)
 
-    def finish(cell: SplitKey, fitted: Idm | Labeller | list[Round]) -> LabelledData:
+    def finish(cell: SplitKey, fitted: FittedIdm | Labeller | list[Round]) -> LabelledData:
         data, whole = tasks[cell].data, tasks[cell].whole
         known = None if whole is None else whole.act
         idm = fitted[-1].idm if isinstance(fitted, list) else fitted
@@ -153,17 +153,15 @@ def _at_once(f: Callable[..., Any], *args: Sequence[Any]) -> list[Any]:
 
 def fit(
     plan: Plan, some: list[tuple[Episodes, int]], watch: Listener, rounds: int = 0
-) -> list[Idm] | list[Labeller] | list[list[Round]]:
+) -> Sequence[FittedIdm | Labeller | list[Round]]:
     """A model for each of some data with a seed, self-trained in `rounds`, or the one model that was fitted before."""
     if isinstance(plan.idm, Labeller) or plan.idm is None:
         return [plan.idm] * len(some)  # type: ignore[list-item]
     if rounds:
-        each = len(some) * plan.idm.steps * plan.idm.members
+        each = len(some) * plan.idm.work
         hear = lambda r, _: watch.progress("fitting", each, f"round {r} of {rounds}")  # noqa: E731
-        return self_train_many(some, plan.idm, plan.idm.members, rounds, hear)
-    select = plan.idm.select
-    tell = lambda n, error: watch.progress("fitting", n, f"validation {select} {np.mean(error):.4g}")  # noqa: E731
-    return fit_many(some, plan.idm, tell)
+        return self_train_many(some, plan.idm, None, rounds, hear)
+    return plan.idm.fit_many(some, partial(watch.progress, "fitting"))
 
 
 def agents(plan: Plan, cell: SplitKey, task: SplitData, filled: LabelledData | None) -> dict[TrainingKey, TrainingRun]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from inspect import signature
@@ -10,18 +9,16 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import jax
-import numpy as np
-
 from ssorl.agents import AGENTS, make
 from ssorl.agents.base import Agent
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split
 from ssorl.evaluation import EPISODES
+from ssorl.idm import settings_of
+from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import MODEL_PRESETS, resolve
 from ssorl.idm.label import Labeller, check_fit, counted_as_true
-from ssorl.idm.model import IdmConfig
 from ssorl.training.engine import check_counts
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.extras import MissingExtraError
@@ -65,7 +62,7 @@ class Plan:
 
     names: dict[str, str]  # of agent, idm and preset, as they were asked for
     agent: Agent
-    idm: IdmConfig | Labeller | None  # None: the agent learns from steps without actions by itself
+    idm: IdmSpec | Labeller | None  # None: the agent learns from steps without actions by itself
     setup: str | None  # which split; None: the data lacks actions already, and nobody knows them
     recipe: dict[str, Any]  # its parameters, without quality and seed
     qualities: tuple[float | None, ...]
@@ -212,10 +209,9 @@ def as_config(plan: Plan) -> dict:
     """The plan as plain values, for people and for telling one run from another."""
     model = plan.idm
     if isinstance(model, Labeller):
-        digest = hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(model.idm.params)))
-        told = {"name": plan.names["idm"], "digest": digest.hexdigest()[:16], **asdict(model.idm.config)}
+        told = {"name": plan.names["idm"], "digest": model.idm.digest()[:16], **settings_of(model.idm.config)}
     else:
-        told = {"name": plan.names["idm"], **asdict(model)} if model is not None else None
+        told = {"name": plan.names["idm"], **settings_of(model)} if model is not None else None
     return {
         "agent": {"name": plan.names["agent"], **asdict(plan.agent)},  # type: ignore[call-overload]
         "idm": told,
@@ -293,7 +289,7 @@ def _variants(asked: Sequence[str] | None, known: bool, notes: list[str]) -> tup
     return tuple(v for v in VARIANTS if asked is None or v in asked)
 
 
-def _idm(name: str, preset: str, updates: int | None, members: int | None) -> IdmConfig | Labeller:
+def _idm(name: str, preset: str, updates: int | None, members: int | None) -> IdmSpec | Labeller:
     from ssorl.idm import IDMS
 
     given = {"--idm-updates": updates, "--idm-members": members}

@@ -17,7 +17,6 @@ from ssorl.evaluation.rollout import Scores
 from ssorl.evaluation.rollout import evaluate as play
 from ssorl.idm import IDMS
 from ssorl.idm.fill import LabelledData, fill, resolve
-from ssorl.idm.fit import fit
 from ssorl.idm.label import Labeller, labeller
 from ssorl.pipeline.algorithm1 import SplitData, surest, task
 from ssorl.pipeline.plan import suited
@@ -50,7 +49,7 @@ def fit_idm(
     # A saved model is used as it is, so the preset is not for it.
     model = resolve(idm, preset if idm in IDMS else None, updates, members)
     eps = data.data if isinstance(data, SplitData) else data
-    return model if isinstance(model, Labeller) else labeller(fit(eps, model, seed), eps)
+    return model if isinstance(model, Labeller) else labeller(model.fit(eps, seed), eps)
 
 
 def label(data: Episodes | SplitData, model: Labeller, certain: float | None = None) -> LabelledData:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,15 +143,10 @@ def fits(cell: Cell) -> Fits:
 
 @cache
 def _fits(settings: Pairs, rounds: int) -> Fits:
-    import jax
+    from ssorl.idm import spec_of
 
-    from ssorl.idm.model import IdmConfig, init
-
-    config = IdmConfig(**dict(settings))
-    weights = jax.eval_shape(lambda: init(config, N_OBS, N_ACT, jax.random.key(0)))
-    size = sum(prod(x.shape) for x in jax.tree.leaves(weights))
-    # Forwards two operations a weight and row, backwards twice that.
-    return Fits(config.steps * config.members * (rounds + 1), 6.0 * size * config.batch)
+    spec = spec_of(dict(settings))
+    return Fits(spec.work * (rounds + 1), spec.flops(N_OBS, N_ACT))
 
 
 def work(agent: str, settings: Pairs) -> float:

@@ -311,13 +311,19 @@ def _idm(want: dict[str, Any], scale: Scale) -> Pairs:
     from dataclasses import replace
 
     from ssorl.idm import IDMS
+    from ssorl.idm.base import NETWORK
 
     if want["idm"] not in IDMS:
         raise SsorlError(f"idm is {want['idm']!r}; {nearest(want['idm'], IDMS)}")
+    spec: Any = IDMS[want["idm"]]
     short = {name: want[name] for name in IDM_SETTINGS if want[name] is not None}
-    check_settings("an inverse dynamics model", want["idm_settings"], IDMS["paper"])
-    changes = {**scale.idm, **scale.idm_named.get(want["idm"], {}), **want["idm_settings"], **short}
-    return _changes(replace(IDMS[want["idm"]], **{k: plain(v) for k, v in changes.items()}))
+    check_settings("an inverse dynamics model", want["idm_settings"], spec)
+    check_settings("an inverse dynamics model", short, spec)
+    known = {f.name for f in fields(spec)}  # a scale's settings are those of the network; other families may lack some
+    scaled = {k: v for k, v in {**scale.idm, **scale.idm_named.get(want["idm"], {})}.items() if k in known}
+    changes = {**scaled, **want["idm_settings"], **short}
+    family = pairs({"family": spec.FAMILY} if spec.FAMILY != NETWORK else {})
+    return tuple(sorted(family + _changes(replace(spec, **{k: plain(v) for k, v in changes.items()}))))
 
 
 def _changes(config: Any) -> Pairs:

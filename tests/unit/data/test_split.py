@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.episodes import make_episodes
 
 from ssorl.data.split import THIRDS, Split, apply, coupled, decoupled, first_copies, order_by_return, truth, wide
-from ssorl.idm.fit import hold_out
+from ssorl.idm.holdout import hold_out
 from ssorl.utils.errors import DataError
 
 SEEDS = st.integers(0, 50)

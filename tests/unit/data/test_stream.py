@@ -23,7 +23,8 @@ from ssorl.data.stream import chain, exceeds_memory, header_of, open_stream, par
 from ssorl.data.validate import ReadOptions
 from ssorl.idm import stream as stream_module
 from ssorl.idm.fill import fill
-from ssorl.idm.stream import Moments, filling
+from ssorl.idm.fit import Moments
+from ssorl.idm.stream import filling
 from ssorl.utils.errors import DataError
 
 FORMATS = ("npz", "d4rl", "minari", "lerobot")

@@ -12,8 +12,9 @@ from support.systems import TINY, hide, hide_after, linear
 
 from ssorl.data import apply, coupled
 from ssorl.idm import fit as fitting
-from ssorl.idm.fit import fit, fit_many, hold_out, validation_error, windows
-from ssorl.idm.label import held_out, predict
+from ssorl.idm.fit import fit, fit_many, validation_error, windows
+from ssorl.idm.holdout import held_out, hold_out
+from ssorl.idm.label import predict
 from ssorl.idm.model import features
 from ssorl.idm.selftrain import self_train, self_train_many
 from ssorl.utils.errors import DataError

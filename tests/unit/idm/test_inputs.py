@@ -74,5 +74,5 @@ def test_quantiles_that_fall_are_refused(eps, tmp_path):
         arrays = {k: file[k] for k in file.files}
     arrays["knots"] = arrays["knots"][:, ::-1].copy()
     write_npz(tmp_path / "idm" / "weights.npz", arrays)
-    with pytest.raises(DataError, match="quantiles that do not rise"):
+    with pytest.raises(DataError, match="quantiles that are not in ascending order"):
         serialise.load(tmp_path / "idm")

@@ -154,7 +154,7 @@ def test_together_as_one_after_another(eps, plan, outcome, monkeypatch):
     """As on a GPU, where all models, all agents and all looks are one program each."""
     with monkeypatch.context() as patch:
         patch.setattr("ssorl.pipeline.algorithm1.train_many", partial(train_many, together=True))
-        patch.setattr("ssorl.pipeline.algorithm1.fit_many", partial(fit_many, together=True))
+        patch.setattr("ssorl.idm.fit.fit_many", partial(fit_many, together=True))
         patch.setattr("ssorl.pipeline.algorithm1.jax.default_backend", lambda: "gpu")
         both = run(eps, plan)
     for job in plan.jobs:
