@@ -32,12 +32,12 @@ IDMS: dict[str, IdmSpec] = {  # by name; those that end in -quick fit in about a
 }
 
 
-def spec_class(family: object) -> type[IdmSpec]:
+def spec_class(family: str) -> type[IdmSpec]:
     """Return the class of the registered configurations of a family; raise SsorlError if none is registered."""
     kinds = {spec.FAMILY: type(spec) for spec in IDMS.values()}
-    if not isinstance(family, str) or family not in kinds:
+    if family not in kinds:
         raise SsorlError(
-            f"the inverse dynamics model is of the family {family!r}, and those known are {', '.join(sorted(kinds))}; "
+            f"no inverse dynamics model of the family {family!r} is registered, only {', '.join(sorted(kinds))}; "
             "install or name the package that registers it"
         )
     return kinds[family]

@@ -71,8 +71,7 @@ def load(path: Path | str) -> Labeller:
         if about["version"] != VERSION:
             raise ValueError(f"version {escaped(about['version'])} of its layout, this is {VERSION}")
         n_obs, n_act = (_count(name, about[name]) for name in ("n_obs", "n_act"))
-        config = config_from_json(spec_class(about.get("family", NETWORK)), about["config"])
-        config.check()
+        config = _config(path, about)
         meta = replace(meta_from_json(json.dumps(about["data"]), str(path)), source=str(about["data"]["source"]))
         if len(meta.act_low) != n_act or len(meta.act_high) != n_act:
             raise ValueError(f"an action range of {len(meta.act_low)} numbers for {n_act} actions")
@@ -82,8 +81,26 @@ def load(path: Path | str) -> Labeller:
         with zipfile.ZipFile(path / "weights.npz") as archive:
             read = _Arrays(archive, str(path))
             idm = config.restore(n_obs, n_act, read, details)
+            if (idm.n_obs, idm.n_act) != (n_obs, n_act):
+                raise ValueError(f"a model of {idm.n_obs} states and {idm.n_act} actions, expected {n_obs} and {n_act}")
             known = Span(read("known/low", (2, n_obs)), read("known/high", (2, n_obs)))
         return Labeller(idm, meta, _taught(about, n_act), known, _validation(about, n_act), _calibration(about, n_act))
+
+
+def _config(path: Path, about: dict) -> IdmSpec:
+    family = about.get("family", NETWORK)
+    if not isinstance(family, str):
+        raise ValueError(f"its family is {shown(family)}")
+    try:
+        kind = spec_class(family)
+    except SsorlError as err:
+        raise SsorlError(f"{path}: {err}") from err
+    config = config_from_json(kind, about["config"])
+    try:
+        config.check()
+    except SsorlError as err:
+        raise ValueError(str(err)) from err
+    return config
 
 
 class _Arrays:
