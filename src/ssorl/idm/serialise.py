@@ -90,7 +90,7 @@ def load(path: Path | str) -> Labeller:
 def _config(path: Path, about: dict) -> IdmSpec:
     family = about.get("family", NETWORK)
     if not isinstance(family, str):
-        raise ValueError(f"its family is {shown(family)}")
+        raise ValueError(f"its family is {escaped(family)}")
     try:
         kind = spec_class(family)
     except SsorlError as err:

@@ -8,7 +8,7 @@ import pytest
 from support.linear_idm import LinearIdm, registered
 
 import ssorl
-from ssorl.data.stream import survey
+from ssorl.data.stream import open_stream
 from ssorl.data.validate import ReadOptions
 from ssorl.idm import serialise, settings_of, spec_of
 from ssorl.idm.selftrain import self_train
@@ -97,13 +97,13 @@ def test_it_self_trains(task, model):
 
 
 def test_it_labels_a_stream(task, tmp_path):
-    from ssorl.data.formats import parted
+    from ssorl.data.formats import open_parts
     from ssorl.idm.fill import fill
     from ssorl.idm.stream import filling
 
     ssorl.data.save(task.data, tmp_path / "some.npz")
     wish = ReadOptions()
-    stream = survey(parted(str(tmp_path / "some.npz"), None, wish), wish, size=100)
+    stream = open_stream(open_parts(str(tmp_path / "some.npz"), None, wish), wish, size=100)
     with registered():
         passing = filling(stream, LinearIdm())
         streamed = [part.act for part, _ in passing.parts()]
