@@ -17,6 +17,7 @@ from ssorl.pipeline.algorithm1 import run as algorithm
 from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan, as_config, make_plan
 from ssorl.runs.folder import Folder
+from ssorl.training.metrics import check_options
 from ssorl.utils.errors import SsorlError
 
 
@@ -59,6 +60,7 @@ def execute(
     metrics: dict[str, Any] | None = None,
 ) -> Result:
     """Run a plan in its folder; `metrics` are options of `metrics.Log`."""
+    check_options(**(metrics or {}))
     config = json.loads(json.dumps({"data": describe(eps), **as_config(plan)}))  # tuples are lists there
     path = Path(out) if out is not None else default_folder(eps, plan, config)
     with Folder.open(path, plan, config, command, eps) as folder:

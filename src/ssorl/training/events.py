@@ -1,7 +1,11 @@
-"""TensorBoard's event files, written without TensorFlow: framed records, each a protocol buffer of scalars.
+"""TensorBoard event files that a resumed training continues.
 
-A record is its length (8 bytes), a checksum of those, the bytes, a checksum of the bytes. An `Event` has a wall time
-(field 1), a step (2) and either a version (3) or a `Summary` (5), which is a list (1) of tags (1) with a number (2).
+tensorboardX supplies the checksums and the protocol buffers. Opening, cutting and writing the file is our own code,
+because the writers of tensorboardX 2.6.5 cannot do what a resumed run needs. They always begin a new file, so an update
+that is computed again stands in two files. They buffer in a thread for up to two minutes: after 30 scalars and a
+`kill -9` their file was empty. An error of that thread, such as a full disk, does not reach the caller.
+
+A record is its length (8 bytes), the checksum of the length, an `Event` message, and the checksum of the message.
 """
 
 from __future__ import annotations
@@ -12,49 +16,57 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ssorl.utils.errors import SsorlError
+from ssorl.utils.extras import require
 
-LARGEST = 1 << 24  # bytes of a record; a damaged length asks for more
-
-
-def _table() -> list[int]:
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    return table
-
-
-CRC32C = _table()
+MAX_RECORD = 1 << 24  # bytes; a longer record has a damaged length
 
 
 class Events:
-    """The file of one run in a folder of its own."""
+    """The event file of one run, in a folder of its own."""
 
     def __init__(self, folder: Path | str, at: int = 0) -> None:
-        """Begin, or go on with the file that is there: what it has from step `at` on is cut away."""
+        """Open the folder's file, or create one.
+
+        Args:
+            folder: where the file is; created if it does not exist.
+            at: the update from which the training goes on; records of this update and later ones are cut away.
+
+        Raises:
+            SsorlError: tensorboardX is not installed, or the folder cannot be written.
+        """
+        require("tensorboard")
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            there = sorted(folder.glob("events.out.tfevents.*"))
-            path = there[-1] if there else folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
-            if there:
-                os.truncate(path, _end(path.read_bytes(), at))
-            self.file = path.open("ab", buffering=0)  # so that nothing is left to fail when it is closed
+            existing = sorted(folder.glob("events.out.tfevents.*"))
+            path = existing[-1] if existing else folder / _new_name()
+            if existing:
+                os.truncate(path, _end_before(path.read_bytes(), at))
+            self.file = path.open("ab", buffering=0)  # each record is one write, and closing cannot fail
             if not path.stat().st_size:
-                self._record(_double(1, time.time()) + _bytes(3, b"brain.Event:2"))
+                self._append(file_version="brain.Event:2")
         except OSError as err:
             raise SsorlError(f"{folder}: cannot be written ({err.strerror}); choose another folder") from err
 
     def write(self, at: int, values: dict[str, float]) -> None:
-        """Some scalars of one step."""
-        rows = (_bytes(1, name.encode()) + b"\x15" + struct.pack("<f", _single(x)) for name, x in values.items())
-        summary = b"".join(_bytes(1, row) for row in rows)
-        self._record(_double(1, time.time()) + b"\x10" + _varint(at) + _bytes(5, summary))
+        """Append the scalars of one update.
 
-    def _record(self, body: bytes) -> None:
+        Args:
+            at: the number of updates.
+            values: name -> scalar; numbers that do not fit 32 bits become infinite.
+
+        Raises:
+            SsorlError: the file cannot be written, for example because the disk is full.
+        """
+        self._append(step=at, summary={"value": [{"tag": tag, "simple_value": x} for tag, x in values.items()]})
+
+    def _append(self, **fields: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+
+        body = Event(wall_time=time.time(), **fields).SerializeToString()
         length = struct.pack("<Q", len(body))
         try:
             self.file.write(length + _checksum(length) + body + _checksum(body))
@@ -68,68 +80,41 @@ class Events:
         self.file.close()
 
 
+def _new_name() -> str:
+    return f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
+
+
 def records(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    """Where each record ends, and what it holds; it stops at the first that is cut short or damaged."""
-    at = 0
-    while at + 12 <= len(raw):
-        (size,) = struct.unpack("<Q", raw[at : at + 8])
-        if raw[at + 8 : at + 12] != _checksum(raw[at : at + 8]):
-            return
-        body = raw[at + 12 : at + 12 + size] if size <= LARGEST else b""
-        at += 16 + size
-        if len(body) != size or raw[at - 4 : at] != _checksum(body):
-            return
-        yield at, body
-
-
-def step(event: bytes) -> int:
-    """The step of an event that `Events` wrote; 0 where it has none."""
-    if event[9:10] != b"\x10":
-        return 0
-    number, shift = 0, 0
-    for byte in event[10:]:
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            break
-    return number
-
-
-def _end(raw: bytes, at: int) -> int:
-    """Where the records before step `at` end."""
+    """Yield the end and the message of each record, up to the first that is cut short or damaged."""
     end = 0
-    for place, body in records(raw):
-        if step(body) >= at:
+    while end + 12 <= len(raw):
+        (size,) = struct.unpack("<Q", raw[end : end + 8])
+        if raw[end + 8 : end + 12] != _checksum(raw[end : end + 8]):
+            return
+        body = raw[end + 12 : end + 12 + size] if size <= MAX_RECORD else b""
+        end += 16 + size
+        if len(body) != size or raw[end - 4 : end] != _checksum(body):
+            return
+        yield end, body
+
+
+def _end_before(raw: bytes, at: int) -> int:
+    """Return the position behind the last whole record before update `at`."""
+    from google.protobuf.message import DecodeError
+    from tensorboardX.proto.event_pb2 import Event
+
+    kept = 0
+    for end, body in records(raw):
+        try:
+            if Event.FromString(body).step >= at:
+                break
+        except DecodeError:  # not a file of TensorBoard's
             break
-        end = place
-    return end
+        kept = end
+    return kept
 
 
 def _checksum(raw: bytes) -> bytes:
-    """CRC-32C, rotated and shifted by a constant as the format wants it."""
-    crc = 0xFFFFFFFF
-    for byte in raw:
-        crc = CRC32C[(crc ^ byte) & 255] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+    from tensorboardX.record_writer import masked_crc32c
 
-
-def _varint(number: int) -> bytes:
-    out = b""
-    while number > 127:
-        out += bytes([number & 127 | 128])
-        number >>= 7
-    return out + bytes([number])
-
-
-def _bytes(field: int, raw: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(raw)) + raw
-
-
-def _double(field: int, number: float) -> bytes:
-    return _varint(field << 3 | 1) + struct.pack("<d", number)
-
-
-def _single(number: float) -> float:
-    """A number that fits 32 bits; larger ones are infinite there."""
-    return number if not abs(number) > 3.4e38 else float("inf") * (1 if number > 0 else -1)
+    return struct.pack("<I", masked_crc32c(raw))

@@ -113,6 +113,19 @@ class Log:
         self.close()
 
 
+def check_options(tensorboard: bool = False, wandb: str | Mapping[str, Any] | None = None) -> None:
+    """Raise SsorlError if the package for one of `Log`'s options is not installed; call it before a long computation.
+
+    Args:
+        tensorboard: as for `Log`.
+        wandb: as for `Log`.
+    """
+    if tensorboard:
+        require("tensorboard")
+    if wandb is not None:
+        require("wandb")
+
+
 def lines(file: Path | str) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl`; one that was cut off while it was written is left out."""
     found = []
