@@ -1,3 +1,3 @@
-"""Trained policies: rollouts, files, estimates of value, videos and export."""
+"""Trained policies: rollouts, files, off-policy evaluation, videos and export."""
 
-EPISODES = 30  # played by each policy unless the caller gives another number; studies pin theirs (study/scales.py)
+EPISODES = 30  # evaluation episodes of each policy by default; studies set their own number (study/scales.py)

@@ -1,4 +1,4 @@
-"""What policies earn: every player and episode a lane of one batched simulator, each run to its own end."""
+"""Evaluation by rollouts: every policy and episode is a lane of one batched simulator and runs until its own end."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from ssorl import envs
 from ssorl.agents.base import Agent
 from ssorl.evaluation import EPISODES
 from ssorl.evaluation.policy import TrainedPolicy, Weights, advance, weights
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import SsorlError
 
 __all__ = ["Interval", "Scores", "bootstrap", "evaluate"]
 
-ROWS = 8  # lanes a player has are a multiple of this: below, XLA multiplies by other kernels, whose last bits differ
-DRAWS = 10_000  # resamples of a bootstrap
+ROWS = 8  # lanes of a policy are padded to a multiple: for fewer rows XLA uses kernels that round differently
+DRAWS = 10_000  # bootstrap resamples
 
 
 class Interval(NamedTuple):
-    """A mean and where it lies with 95 % confidence; scalars, or arrays of one value a player."""
+    """A mean with its 95 % confidence interval; scalars, or arrays with one value for each policy."""
 
     mean: np.ndarray
     low: np.ndarray
@@ -31,25 +32,56 @@ class Interval(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What P players earned in E episodes each. Episode e starts in the same state for all of them."""
+    """Scores of P policies in E episodes each. Episode e has the same initial state for all policies."""
 
     env: str
-    returns: np.ndarray  # [P, E], undiscounted sums of the rewards
+    returns: np.ndarray  # [P, E], undiscounted
     normalised: np.ndarray | None  # [P, E], 0 is a random policy and 100 an expert (D4RL); None: no reference
     lengths: np.ndarray  # [P, E], steps
-    starts: np.ndarray  # [E, O], the first observations
+    starts: np.ndarray  # [E, O], initial observations
 
     def summary(self, seed: int = 0) -> Interval:
-        """Each player's mean score, normalised where that is known, with its interval over episodes; arrays [P]."""
+        """Return the mean score of each policy with its interval over episodes.
+
+        Args:
+            seed: seed of the bootstrap.
+
+        Returns:
+            Arrays [P]; normalised scores if the environment has reference scores, returns otherwise.
+        """
         return bootstrap(self.returns if self.normalised is None else self.normalised, seed)
+
+    def __repr__(self) -> str:
+        n_policies, n_episodes = self.returns.shape
+        scores = self.returns if self.normalised is None else self.normalised
+        means = [float(f"{x:.4g}") for x in scores.mean(-1)]
+        name = "mean_return" if self.normalised is None else "mean_normalised_score"
+        return short_repr("Scores", {"env": self.env, "policies": n_policies, "episodes": n_episodes, name: means})
+
+    def _repr_html_(self) -> str:
+        name = "return" if self.normalised is None else "normalised score"
+        rows = {
+            f"policy {i}, mean {name} (95 % interval)": f"{mean:.4g} ({low:.4g} to {high:.4g})"
+            for i, (mean, low, high) in enumerate(zip(*self.summary(), strict=True))
+        }
+        return html_table("Scores", {"environment": self.env, "episodes": self.returns.shape[1], **rows})
 
 
 def bootstrap(values: np.ndarray, seed: int = 0, draws: int = DRAWS) -> Interval:
-    """The mean over the last axis of values[..., N], and the middle 95 % of the means of samples drawn from them."""
+    """Return the mean over the last axis with its 95 % percentile-bootstrap interval.
+
+    Args:
+        values: samples [..., N].
+        seed: seed of the resamples.
+        draws: number of resamples.
+
+    Returns:
+        Mean, low and high end, each [...].
+    """
     n = values.shape[-1]
     rng, means = np.random.default_rng(seed), []
     flat = values.reshape(-1, n).T.astype(np.float64)
-    size = max(1, min(draws, 4_000_000 // n))  # how often each value was drawn, for so many resamples at a time
+    size = max(1, min(draws, 4_000_000 // n))  # resamples at a time, to limit the memory of `counts`
     for first in range(0, draws, size):
         counts = rng.multinomial(n, np.full(n, 1 / n), min(size, draws - first))
         means.append(counts @ flat / n)
@@ -66,12 +98,23 @@ def evaluate(
     threads: int | None = None,
     watch: Callable[[envs.Env], None] | None = None,
 ) -> Scores:
-    """Let every player play `episodes` episodes of `env`, a name as for `envs.make` (`module:Id` as a `TrustedName`).
+    """Play episodes with several policies in one batched simulator.
 
-    The seed decides the starting states, which are the same for every player. A player's result depends neither on
-    the others nor on the number of simulator threads (on a CPU to the bit; a GPU may round otherwise for other shapes).
-    `progress` hears of steps, players x episodes x `horizon(env)` in all; those an episode did not need count as done.
-    `watch` is shown the simulator at the start and after each step; its lane p * episodes + e is player p's episode e.
+    The score of a policy depends neither on the other policies nor on the number of simulator threads. On a CPU this
+    holds to the bit; a GPU may round differently for other batch shapes.
+
+    Args:
+        players: P policies.
+        env: name of the environment, as for `envs.make`; a `module:Id` must be a `TrustedName`.
+        episodes: episodes E of each policy.
+        seed: seed of the initial states, which are the same for every policy.
+        progress: called as `progress(steps, note)`; the steps sum to P * E * `horizon(env)`, since the steps that an
+            episode did not need count as done when it ends.
+        threads: threads of the simulator; by default, all cores.
+        watch: called with the simulator at the start and after each step; lane p * E + e is episode e of policy p.
+
+    Raises:
+        SsorlError: the environment is unknown, a policy does not fit it, or an action or state is not finite.
     """
     if episodes < 1:
         raise SsorlError(f"episodes is {episodes}; at least 1 is needed")
@@ -82,7 +125,7 @@ def evaluate(
     sim = envs.simulator(env, len(players) * episodes, threads)
     _check(players, sim)
     obs, first = _starts(sim, len(players), episodes, seed)
-    groups = [Group(players, who, episodes, seed) for who in _alike(players)]
+    groups = [_Group(players, members, episodes, seed) for members in _batches(players)]
     act = np.zeros((sim.n_envs, sim.n_act))
     rew, total, length = (np.zeros(sim.n_envs) for _ in range(3))
     running = np.arange(sim.n_envs)
@@ -90,16 +133,16 @@ def evaluate(
         watch(sim)
     for time in range(sim.horizon):
         for group in groups:
-            group.ask(obs, rew, time)
+            group.start(obs, rew, time)
         for group in groups:
-            group.answer(act)
+            group.collect(act)
         _check_finite(players, episodes, obs, act, running, time)
         np.clip(act, sim.act_low, sim.act_high, out=act)
         obs, rew, ended = sim.step(act, running) if isinstance(sim, envs.Locomotion) else sim.step(act)
         if watch:
             watch(sim)
         if ended.any() and not isinstance(sim, envs.Locomotion):
-            # Gymnasium refuses to step an episode that has ended, so another takes its place.
+            # Gymnasium raises when an ended episode is stepped, so start a new one, which does not count.
             sim.reset(np.random.default_rng(0), ended)
         total[running] += rew[running]
         length[running] += 1
@@ -115,37 +158,45 @@ def evaluate(
     return Scores(env, returns, _normalised(env, returns), length.reshape(returns.shape).astype(np.int64), first)
 
 
-# The lanes of one kind of player ---------------------------------------------------------------------------
+# Batches of policies ---------------------------------------------------------------------------------------
 
 
-class Group:
-    """Players of one agent and one set of shapes, for whom one call acts.
+class _Group:
+    """Policies with the same agent and array shapes, which act in one call.
 
-    Its lanes are a table of players by episodes, [B, W], which shrinks by halves as episodes end, so that few programs
-    are compiled. Where nobody is left to fill a row or a place, the first one fills it again; its action is not used.
+    Their lanes form a table of policies by episodes, [B, W]. It shrinks by halves as episodes end, so that few programs
+    are compiled. Free places of the table repeat the first lane of their row, free rows the first row; the actions of
+    repeated lanes are not used.
     """
 
-    def __init__(self, players: Sequence[TrainedPolicy], who: list[int], episodes: int, seed: int) -> None:
-        self.agent, self.episodes, self.key = players[who[0]].agent, episodes, jax.random.key(seed)
-        self.own: Weights = jax.device_put(jax.tree.map(lambda *x: np.stack(x), *(weights(players[p]) for p in who)))
-        lanes = [np.arange(p * episodes, (p + 1) * episodes) for p in who]
-        self.lane, self.real = _table(lanes, len(lanes), -(-episodes // ROWS) * ROWS)
-        self.carry = jax.tree.map(
-            lambda x: jnp.tile(x, (*self.lane.shape, *[1] * jnp.ndim(x))), players[who[0]].begin()
+    def __init__(self, players: Sequence[TrainedPolicy], members: list[int], episodes: int, seed: int) -> None:
+        first = players[members[0]]
+        self.agent, self.episodes, self.key = first.agent, episodes, jax.random.key(seed)
+        self.own: Weights = jax.device_put(
+            jax.tree.map(lambda *x: np.stack(x), *(weights(players[p]) for p in members))
         )
+        lanes = [np.arange(p * episodes, (p + 1) * episodes) for p in members]
+        self.lane, self.real = _table(lanes, len(lanes), -(-episodes // ROWS) * ROWS)
+        self.carry = jax.tree.map(lambda x: jnp.tile(x, (*self.lane.shape, *[1] * jnp.ndim(x))), first.begin())
 
-    def ask(self, obs: np.ndarray, rew: np.ndarray, time: int) -> None:
-        """Let the device compute the action of each lane."""
-        seen, earned = obs[self.lane].astype(np.float32), rew[self.lane].astype(np.float32)
+    def start(self, obs: np.ndarray, rew: np.ndarray, time: int) -> None:
+        """Start to compute the action of each lane on the device.
+
+        Args:
+            obs: observations of all lanes [N, O].
+            rew: rewards of the last step [N].
+            time: steps since the start of the episodes.
+        """
+        obs, rew = obs[self.lane].astype(np.float32), rew[self.lane].astype(np.float32)
         episode = (self.lane % self.episodes).astype(np.int32)
-        self.said, self.carry = _act(self.agent, self.own, self.carry, seen, earned, episode, time, self.key)
+        self.act, self.carry = _act(self.agent, self.own, self.carry, obs, rew, episode, time, self.key)
 
-    def answer(self, out: np.ndarray) -> None:
-        """Wait for the actions and write them into out[N, A]."""
-        out[self.lane[self.real]] = np.asarray(self.said)[self.real]
+    def collect(self, out: np.ndarray) -> None:
+        """Wait for the actions and write them to out[N, A]."""
+        out[self.lane[self.real]] = np.asarray(self.act)[self.real]
 
-    def without_ended(self, running: np.ndarray) -> Group | None:
-        """The same with the lanes that still run, if that at least halves it; None if none does."""
+    def without_ended(self, running: np.ndarray) -> _Group | None:
+        """Drop the lanes that have ended, if that at least halves the table; return None if no lane is left."""
         keep = self.real & np.isin(self.lane, running)
         rows = np.flatnonzero(keep.any(1))
         if not len(rows):
@@ -164,7 +215,7 @@ class Group:
 
 
 def _table(lanes: list[np.ndarray], n_rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lists of lanes as a full table, and which of its places are no repetition."""
+    """Arrange lists of lanes as a table [n_rows, width]; also return which of its places are not repetitions."""
     lengths = np.array([len(x) for x in lanes] + [0] * (n_rows - len(lanes)))
     real = np.arange(width) < lengths[:, None]
     table = np.repeat([x[0] for x in lanes] + [lanes[0][0]] * (n_rows - len(lanes)), width).reshape(n_rows, width)
@@ -183,21 +234,21 @@ def _act(
     carry: Any,
     obs: jax.Array,  # [B, W, O]
     rew: jax.Array,  # [B, W]
-    episode: jax.Array,  # [B, W], which with the time decides an agent's random draws, if it makes any
+    episode: jax.Array,  # [B, W]; with the time it determines the random key of a lane
     time: int,
     key: jax.Array,
 ) -> tuple[jax.Array, Any]:
-    def one(own: Weights, carry: Any, obs: jax.Array, rew: jax.Array, episode: jax.Array) -> tuple[jax.Array, Any]:
+    def lane(own: Weights, carry: Any, obs: jax.Array, rew: jax.Array, episode: jax.Array) -> tuple[jax.Array, Any]:
         return advance(agent, own, carry, obs, rew, jax.random.fold_in(jax.random.fold_in(key, episode), time))
 
-    return jax.vmap(jax.vmap(one, (None, 0, 0, 0, 0)))(own, carry, obs, rew, episode)
+    return jax.vmap(jax.vmap(lane, (None, 0, 0, 0, 0)))(own, carry, obs, rew, episode)
 
 
-def _alike(players: Sequence[TrainedPolicy]) -> list[list[int]]:
-    """The players' numbers, those together that act in one call.
+def _batches(players: Sequence[TrainedPolicy]) -> list[list[int]]:
+    """Group the indices of policies that can act in one call.
 
-    On a CPU each player acts in a call of its own: to join them gains little there, and a matrix product may round
-    otherwise in a larger batch, so that a result would depend on the others.
+    On a CPU each policy acts in its own call: batching gains little there, and a matrix product may round differently
+    in a larger batch, so that a score would depend on the other policies.
     """
     if jax.default_backend() == "cpu":
         return [[number] for number in range(len(players))]
@@ -214,17 +265,17 @@ def _alike(players: Sequence[TrainedPolicy]) -> list[list[int]]:
 
 def _check(players: Sequence[TrainedPolicy], sim: envs.Env) -> None:
     for number, player in enumerate(players):
-        for what, own, theirs in (("observations", player.n_obs, sim.n_obs), ("actions", player.n_act, sim.n_act)):
-            if own != theirs:
+        for what, own, expected in (("observations", player.n_obs, sim.n_obs), ("actions", player.n_act, sim.n_act)):
+            if own != expected:
                 raise SsorlError(
-                    f"policy {number} ({type(player.agent).__name__}) was trained on {what} of {own} numbers and "
-                    f"{sim.name} has {theirs}; name the environment its data came from"
+                    f"policy {number} ({type(player.agent).__name__}) was trained on {what} of size {own}, but "
+                    f"{sim.name} has size {expected}; name the environment that its data came from"
                 )
 
 
 def _starts(sim: envs.Env, players: int, episodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """All first observations [N, O], and those of one player [E, O]: each player begins with the same draws."""
-    obs = sim.reset(np.random.default_rng(seed))  # Gymnasium wants a first reset of all
+    """Return all initial observations [N, O] and those of one policy [E, O]; every policy has the same draws."""
+    obs = sim.reset(np.random.default_rng(seed))  # Gymnasium requires that all are reset at first
     player = np.arange(sim.n_envs) // episodes
     for number in range(players):
         obs = sim.reset(np.random.default_rng(seed), player == number)
@@ -238,15 +289,18 @@ def _check_finite(
     if not len(bad):
         return
     number, episode = divmod(int(bad[0]), episodes)
-    who = f"policy {number} ({type(players[number].agent).__name__})"
+    name = f"policy {number} ({type(players[number].agent).__name__})"
     if np.isfinite(obs[bad[0]]).all():
         raise SsorlError(
-            f"{who} gave an action that is not finite in step {time} of episode {episode}; its training has diverged"
+            f"{name} gave an action that is not finite in step {time} of episode {episode}; its training diverged"
         )
-    raise SsorlError(f"{who} drove the simulator to a state that is not finite by step {time} of episode {episode}")
+    raise SsorlError(
+        f"{name} brought the simulator to a state that is not finite by step {time} of episode {episode}; "
+        "evaluate another policy"
+    )
 
 
 def _normalised(env: str, returns: np.ndarray) -> np.ndarray | None:
-    """On D4RL's scale; an environment of Gymnasium, Hopper-v5, has the references of ours, hopper."""
+    """Normalise by D4RL's reference scores; Gymnasium's Hopper-v5 has the references of hopper."""
     name = env if env in envs.SCORES else env.split("-v")[0].lower()
     return 100 * envs.normalise(name, returns) if name in envs.SCORES else None

@@ -12,7 +12,7 @@ from ssorl.agents import AGENTS, make
 from ssorl.data.stats import Standardiser
 from ssorl.envs.registry import horizon
 from ssorl.evaluation.policy import Policy, TrainedPolicy
-from ssorl.evaluation.rollout import bootstrap, evaluate
+from ssorl.evaluation.rollout import Scores, bootstrap, evaluate
 from ssorl.utils.errors import SsorlError
 
 
@@ -221,7 +221,7 @@ def test_bootstrap():
         ([], "pointmass", 3, "no policy to evaluate"),
         ([STILL], "no-such-thing-v0", 3, r"no environment 'no-such-thing-v0' \(.*\); there are hopper, .*pointmass"),
         ([STILL], "CartPole-v1", 3, "needs box observations and actions"),
-        ([STILL], "hopper", 3, r"policy 0 \(Linear\) was trained on observations of 4 numbers and hopper has 11; name"),
+        ([STILL], "hopper", 3, r"policy 0 \(Linear\) was trained on observations of size 4, but hopper has size 11; name"),
         ([STILL, STILL._replace(act_low=np.zeros(3))], "pointmass", 3, "policy 1 .* actions of 3 .* pointmass has 2"),
         (
             [HOME, STILL._replace(params=np.full((2, 4), np.nan, np.float32))],
@@ -238,7 +238,8 @@ def test_bad_input(players, env, episodes, message):
 
 def test_policy_to_call():
     policy = Policy(EARNER)
-    assert "Learner, 4 numbers to 2" in repr(policy)
+    assert "Learner" in repr(policy) and "observations=4, actions=2" in repr(policy) and len(repr(policy)) <= 300
+    assert len(repr(policy.player)) <= 300 and "<td" in policy._repr_html_() and "<td" in policy.player._repr_html_()
     first = policy(np.ones(4))
     assert first.shape == (2,) and first.dtype == np.float32 and first[0] == 0
     second = policy(np.ones(4), 5.0)
@@ -256,3 +257,11 @@ def test_policy_to_call():
     ):
         with pytest.raises(SsorlError, match=message):
             free(bad)
+
+
+def test_scores_have_a_short_repr_and_a_table():
+    starts = np.zeros((3, 4))
+    many = Scores("pointmass", np.arange(600.0).reshape(200, 3), None, np.ones((200, 3), int), starts)
+    assert len(repr(many)) <= 300 and repr(many).startswith("Scores(env='pointmass', policies=200, episodes=3")
+    hopper = Scores("hopper", np.ones((1, 3)), np.full((1, 3), 12.5), np.ones((1, 3), int), starts)
+    assert "mean_normalised_score=[12.5]" in repr(hopper) and "12.5 (12.5 to 12.5)" in hopper._repr_html_()
