@@ -1,4 +1,4 @@
-"""Fitted-Q evaluation: what a policy is worth, told from data alone, where there is no environment to try it in."""
+"""Fitted-Q evaluation (FQE): estimate the return of a policy from data alone, without an environment."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ from ssorl.data.episodes import Episodes, scale
 from ssorl.data.stats import standardiser
 from ssorl.evaluation.policy import TrainedPolicy, Weights, advance, weights
 from ssorl.evaluation.rollout import ROWS, bootstrap
+from ssorl.utils.display import short_repr
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.networks import Adam, Params, adam, init_adam, init_mlp, mlp
 
 CHUNK = 1000  # updates in one call of the device
-LANES = 256  # trajectories that a policy is taken along at a time
+LANES = 256  # trajectories in one call of the policy
 
 
 class Estimate(NamedTuple):
-    """A discounted return, sum of gamma^t r_t, from the starts of the data; an estimate, not a measurement."""
+    """An estimate of the discounted return, sum of gamma^t r_t, from the initial states of the data."""
 
     mean: float
-    low: float  # with `high`: 95 %, by the bootstrap over the starts alone; the fit's own error is not in it
+    low: float  # 95 % interval by a bootstrap over the initial states; it does not cover the error of the fit
     high: float
     values: np.ndarray  # [E], Q(s_0, pi(s_0)) of each trajectory
 
+    def __repr__(self) -> str:
+        return short_repr("Estimate", self._asdict())
 
-class Learner(NamedTuple):
-    """Everything that learns."""
+
+class _Learner(NamedTuple):
+    """The state of the fit."""
 
     q: Params
     target: Params
@@ -53,28 +57,45 @@ def fqe(
 ) -> Estimate:
     """Fit Q(s, a) = r + gamma Q(s', pi(s')) to the steps that have an action (arXiv 1903.08738) and read it at s_0.
 
-    Steps without an action are not learnt from; whether those with a proxy are, is the caller's choice of `eps`. The
-    policy's actions along the data are worked out first, each trajectory from its beginning, so that an agent with
-    memory has the one it would have had. Rewards are scaled to fit and back. No value may leave what the data's rewards
-    could ever add up to.
+    Steps without an action are not used; to use proxy actions, pass `eps` that contain them. The policy's actions along
+    the data are computed first, each trajectory from its start, so that an agent with memory acts as in a rollout.
+    Rewards are scaled for the fit and values are scaled back. Values are clipped to the range of returns that the
+    rewards of the data allow.
+
+    Args:
+        player: the policy to evaluate.
+        eps: the data.
+        updates: gradient updates of Q.
+        seed: seed of the fit and of the bootstrap.
+        gamma: discount.
+        batch: transitions in an update.
+        lr: learning rate of Adam.
+        tau: step of the target network.
+        hidden: widths of the hidden layers.
+        progress: called as `progress(updates, note)` after each chunk of updates.
+
+    Raises:
+        DataError: no step has an action.
+        SsorlError: a setting is invalid, the policy does not fit the data, or the values diverged.
     """
-    for name, value, fine in (("updates", updates, updates >= 1), ("gamma", gamma, 0 <= gamma < 1)):
-        if not fine:
+    for name, value, valid in (("updates", updates, updates >= 1), ("gamma", gamma, 0 <= gamma < 1)):
+        if not valid:
             raise SsorlError(f"{name} is {value}; it must be {'1 or more' if name == 'updates' else 'in [0, 1)'}")
     steps = np.flatnonzero(eps.labelled)
     if not len(steps):
-        raise DataError(f"{eps.meta.source}: no step has an action, so there is nothing to fit a value to")
+        raise DataError(f"{eps.meta.source}: no step has an action, so FQE cannot fit a value; label the steps first")
     if (player.n_obs, player.n_act) != (eps.n_obs, eps.n_act):
         raise SsorlError(
-            f"the policy was trained on observations and actions of {player.n_obs} and {player.n_act} numbers, "
-            f"{eps.meta.source} has {eps.n_obs} and {eps.n_act}; give the data it belongs to"
+            f"the policy was trained on observations of size {player.n_obs} and actions of size {player.n_act}, but "
+            f"{eps.meta.source} has sizes {eps.n_obs} and {eps.n_act}; give the policy's own data"
         )
     acts = _scaled(actions(player, eps), eps)
-    # Values of about 1 are quick to fit; this is what the mean reward for ever would be worth.
+    # Scale values to about 1, which is quick to fit: the unit is the discounted sum of the mean absolute reward.
     unit = (float(np.abs(eps.rew[steps]).mean()) or 1.0) / (1 - gamma)
     row = eps.obs_row[steps]
     low, high = (float(x) / unit for x in (eps.rew[steps].min(), eps.rew[steps].max()))
-    bounds = np.float32(min(low, low / (1 - gamma))), np.float32(max(high, high / (1 - gamma)))  # for a step, for ever
+    # An episode lasts between one step and infinitely many.
+    bounds = np.float32(min(low, low / (1 - gamma))), np.float32(max(high, high / (1 - gamma)))
     table = jax.device_put(
         {
             "obs": standardiser(eps)(eps.obs),
@@ -98,7 +119,7 @@ def fqe(
     values = unit * np.asarray(_value(learner.q, table["obs"][first], table["pi"][first]), np.float64)
     values = np.clip(values, unit * float(bounds[0]), unit * float(bounds[1]))  # NaN stays
     if not np.isfinite(values).all():
-        raise SsorlError("the fitted values are not finite; try a smaller lr or gamma")
+        raise SsorlError("the fitted values are not finite; use a smaller lr or gamma")
     mean, low, high = (float(x) for x in bootstrap(values, seed))
     return Estimate(mean, low, high, values)
 
@@ -107,44 +128,55 @@ def _scaled(act: np.ndarray, eps: Episodes) -> np.ndarray:
     return scale(act, eps.meta).astype(np.float32)
 
 
-# The policy along the data ---------------------------------------------------------------------------------
+# The policy's actions on the data --------------------------------------------------------------------------
 
 
 def actions(player: TrainedPolicy, eps: Episodes) -> np.ndarray:
-    """What the player does in each state of the data, [S+E, A] in the environment's range; memory and all."""
+    """Compute the policy's action in each state of the data, with the memory that it has there.
+
+    Args:
+        player: the policy.
+        eps: E trajectories of S steps together.
+
+    Returns:
+        Actions [S+E, A] in the environment's range, one for each row of `eps.obs`.
+
+    Raises:
+        SsorlError: an action is not finite.
+    """
     own, begin = jax.device_put(weights(player)), player.begin()
     out = np.empty((len(eps.obs), player.n_act), np.float32)
-    order = np.argsort(eps.lengths, kind="stable")  # so that those of one call are of about one length
+    order = np.argsort(eps.lengths, kind="stable")  # so that trajectories of one call have similar lengths
     for first in range(0, len(eps), LANES):
-        which = order[first : first + LANES]
+        episodes = order[first : first + LANES]
         # A power of two, so that few lengths are compiled; every trajectory has one more state than steps.
-        length = 1 << int(eps.lengths[which].max()).bit_length()
-        lanes = np.resize(which, min(LANES, max(ROWS, 1 << (len(which) - 1).bit_length())))
-        place = np.minimum(np.arange(length), eps.lengths[lanes][:, None])  # the padding repeats the last state
-        row = (eps.start[lanes] + lanes)[:, None] + place
-        earned = eps.rew[np.maximum(eps.start[lanes][:, None] + place - 1, 0)] * (place > 0)
-        acts = np.asarray(_along(player.agent, own, begin, eps.obs[row], earned.astype(np.float32)))
-        real = np.arange(length) <= eps.lengths[which][:, None]
-        out[row[: len(which)][real]] = acts[: len(which)][real]
+        length = 1 << int(eps.lengths[episodes].max()).bit_length()
+        lanes = np.resize(episodes, min(LANES, max(ROWS, 1 << (len(episodes) - 1).bit_length())))
+        time = np.minimum(np.arange(length), eps.lengths[lanes][:, None])  # the padding repeats the last state
+        row = (eps.start[lanes] + lanes)[:, None] + time
+        last_rew = eps.rew[np.maximum(eps.start[lanes][:, None] + time - 1, 0)] * (time > 0)
+        acts = np.asarray(_act_along(player.agent, own, begin, eps.obs[row], last_rew.astype(np.float32)))
+        real = np.arange(length) <= eps.lengths[episodes][:, None]
+        out[row[: len(episodes)][real]] = acts[: len(episodes)][real]
     if not np.isfinite(out).all():
-        raise SsorlError(f"{type(player.agent).__name__} gave an action that is not finite; its training has diverged")
+        raise SsorlError(f"{type(player.agent).__name__} gave an action that is not finite; its training diverged")
     return out
 
 
 @partial(jax.jit, static_argnames="agent")
-def _along(agent: Agent, own: Weights, begin: Any, obs: jax.Array, rew: jax.Array) -> jax.Array:
-    """Actions [B, T, A] for obs[B, T, O] and the rewards [B, T] that came with them."""
+def _act_along(agent: Agent, own: Weights, begin: Any, obs: jax.Array, rew: jax.Array) -> jax.Array:
+    """Return actions [B, T, A] for obs[B, T, O] and the rewards [B, T] of the actions before them."""
     key = jax.random.key(0)
 
-    def one(obs: jax.Array, rew: jax.Array) -> jax.Array:
-        def turn(carry: Any, now: tuple) -> tuple[Any, jax.Array]:
-            time, obs, rew = now
+    def trajectory(obs: jax.Array, rew: jax.Array) -> jax.Array:
+        def step(carry: Any, inputs: tuple) -> tuple[Any, jax.Array]:
+            time, obs, rew = inputs
             act, carry = advance(agent, own, carry, obs, rew, jax.random.fold_in(key, time))
             return carry, act
 
-        return jax.lax.scan(turn, begin, (jnp.arange(len(obs)), obs, rew))[1]
+        return jax.lax.scan(step, begin, (jnp.arange(len(obs)), obs, rew))[1]
 
-    return jax.vmap(one)(obs, rew)
+    return jax.vmap(trajectory)(obs, rew)
 
 
 # The fit ---------------------------------------------------------------------------------------------------
@@ -155,24 +187,24 @@ def _value(q: Params, obs: jax.Array, act: jax.Array) -> jax.Array:
 
 
 @partial(jax.jit, static_argnames=("n_in", "hidden"))
-def _begin(key: jax.Array, n_in: int, hidden: tuple[int, ...]) -> Learner:
+def _begin(key: jax.Array, n_in: int, hidden: tuple[int, ...]) -> _Learner:
     q = init_mlp(key, (n_in, *hidden, 1))
-    return Learner(q, q, init_adam(q))
+    return _Learner(q, q, init_adam(q))
 
 
 @partial(jax.jit, static_argnames=("n", "batch"))
 def _chunk(
-    n: int, batch: int, lr: float, tau: float, table: dict, learner: Learner, key: jax.Array, at: int
-) -> Learner:
-    """`n` updates from update `at` on."""
+    n: int, batch: int, lr: float, tau: float, table: dict, learner: _Learner, key: jax.Array, at: int
+) -> _Learner:
+    """Do `n` updates, starting with update number `at`."""
 
-    def update(learner: Learner, number: jax.Array) -> tuple[Learner, None]:
+    def update(learner: _Learner, number: jax.Array) -> tuple[_Learner, None]:
         step = jax.random.randint(jax.random.fold_in(key, number + 1), (batch,), 0, len(table["row"]))
         row, act, rew, cont = (table[name][step] for name in ("row", "act", "rew", "cont"))
-        ahead = _value(learner.target, table["obs"][row + 1], table["pi"][row + 1])
-        target = rew + cont * jnp.clip(ahead, *table["bounds"])
+        next_value = _value(learner.target, table["obs"][row + 1], table["pi"][row + 1])
+        target = rew + cont * jnp.clip(next_value, *table["bounds"])
         grad = jax.grad(lambda q: squared(_value(q, table["obs"][row], act) - target))(learner.q)
         q, opt = adam(learner.q, grad, learner.opt, lr)
-        return Learner(q, soft(learner.target, q, tau), opt), None
+        return _Learner(q, soft(learner.target, q, tau), opt), None
 
     return jax.lax.scan(update, learner, at + jnp.arange(n))[0]

@@ -1,7 +1,7 @@
-"""A film of one evaluated episode: its states are kept while it is played and drawn afterwards.
+"""Video of one evaluation episode: its states are recorded during the rollout and rendered afterwards.
 
-MuJoCo is asked to draw in a process of its own, once for each way to OpenGL without a screen, since a broken driver
-ends the process that calls it.
+MuJoCo renders in a separate process, because a broken OpenGL driver would end this process. The ways to render without
+a screen (EGL, OSMesa) are tried one after the other.
 """
 
 # MuJoCo is a compiled module without stubs.
@@ -24,72 +24,90 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import atomic
 
 WIDTH, HEIGHT = 320, 240
-FPS = 25  # frames a second at most, and time runs as it does
-WAYS = ("egl", "osmesa")  # values of MUJOCO_GL, which comes first where it is set
+FPS = 25  # at most this many frames a second; the video runs in real time
+BACKENDS = ("egl", "osmesa")  # values of MUJOCO_GL to try, after the user's own value
 
 
 class Film:
-    """Given to `evaluate` as its `watch`; what cannot become a film is refused when it is made."""
+    """A recorder for `evaluate(watch=...)` that writes a video of the first environment."""
 
     def __init__(self, path: Path | str, env: str) -> None:
-        self.path, self.env, self.places = Path(path), env, []
-        self.seconds = 0.0  # a step
+        """Check that a video can be written.
+
+        Args:
+            path: the video, a .gif or .mp4 file.
+            env: name of the environment.
+
+        Raises:
+            SsorlError: the name has another ending, or ffmpeg is missing.
+        """
+        self.path, self.env, self.states = Path(path), env, []
+        self.seconds_per_step = 0.0
         if self.path.suffix not in (".gif", ".mp4"):
-            raise SsorlError(f"{path}: end a video's name in .gif or .mp4")
+            raise SsorlError(f"{path}: the name of a video must end in .gif or .mp4")
         if self.path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
-            raise SsorlError(f"{path}: an .mp4 needs the program ffmpeg, which is not here; name a .gif instead")
+            raise SsorlError(f"{path}: an .mp4 needs the program ffmpeg, which is not installed; name a .gif instead")
 
     def __call__(self, sim: Any) -> None:
-        """Keep where everything is in the first environment."""
-        self.places.append(_place(sim))
-        self.seconds = _seconds(sim)
+        """Record the state of the first environment."""
+        self.states.append(_state(sim))
+        self.seconds_per_step = _seconds_per_step(sim)
 
     def write(self, length: int) -> Path:
-        """Draw the first `length` steps."""
-        every = max(1, round(1 / (FPS * self.seconds)))
-        places, fps = np.stack(self.places[: length + 1 : every]), 1 / (self.seconds * every)
+        """Render the first `length` steps and return the path of the video.
+
+        Raises:
+            SsorlError: MuJoCo cannot render on this machine, or the file cannot be written.
+        """
+        every = max(1, round(1 / (FPS * self.seconds_per_step)))
+        states, fps = np.stack(self.states[: length + 1 : every]), 1 / (self.seconds_per_step * every)
         with atomic(self.path) as fresh, tempfile.TemporaryDirectory() as folder:
-            states = Path(folder) / "states.npz"
-            np.savez(states, allow_pickle=False, env=self.env, places=places, fps=fps)
-            failed, ways = [], [way for way in (os.environ.get("MUJOCO_GL"), *WAYS) if way]
-            for way in dict.fromkeys(ways):
-                call = [sys.executable, "-m", "ssorl.evaluation.video", str(states), str(fresh)]
-                done = subprocess.run(call, env={**os.environ, "MUJOCO_GL": way}, capture_output=True, text=True)
+            states_file = Path(folder) / "states.npz"
+            np.savez(states_file, allow_pickle=False, env=self.env, states=states, fps=fps)
+            failed, backends = [], [name for name in (os.environ.get("MUJOCO_GL"), *BACKENDS) if name]
+            for backend in dict.fromkeys(backends):
+                call = [sys.executable, "-m", "ssorl.evaluation.video", str(states_file), str(fresh)]
+                done = subprocess.run(call, env={**os.environ, "MUJOCO_GL": backend}, capture_output=True, text=True)
                 if done.returncode == 0 and fresh.exists():
                     return self.path
                 lines = done.stderr.strip().splitlines()
-                failed.append(f"{way}: {lines[-1][:120] if lines else f'ended with {done.returncode}'}")
+                failed.append(f"{backend}: {lines[-1][:120] if lines else f'exit code {done.returncode}'}")
             raise SsorlError(
-                f"{self.path}: MuJoCo cannot draw here ({'; '.join(failed)}); install libegl1 or libosmesa6 "
-                "or leave the video out"
+                f"{self.path}: MuJoCo cannot render here ({'; '.join(failed)}); install libegl1 or libosmesa6 "
+                "or leave out --video"
             )
 
 
-def _place(sim: Any) -> np.ndarray:
-    """The coordinates of the first environment."""
+def _state(sim: Any) -> np.ndarray:
+    """Return the coordinates of the first environment."""
     if hasattr(sim, "_qpos"):
         return sim._qpos[0].copy()
     if sim.name == "pointmass":
         return sim.state[0].copy()
-    raise SsorlError(f"no video can be drawn of {sim.name}; of hopper, walker2d, halfcheetah and mazes it can")
+    raise SsorlError(f"{sim.name} cannot be rendered; use hopper, walker2d, halfcheetah, a maze or pointmass")
 
 
-def _seconds(sim: Any) -> float:
-    return float(getattr(sim, "_dt", None) or getattr(sim, "dt", None) or 0.01)  # 0.01: the mazes' ball
+def _seconds_per_step(sim: Any) -> float:
+    return float(getattr(sim, "_dt", None) or getattr(sim, "dt", None) or 0.01)  # 0.01: the mazes
 
 
-# In the other process --------------------------------------------------------------------------------------
+# In the separate process -----------------------------------------------------------------------------------
 
 
-def draw(states: Path, out: Path) -> None:
-    """From kept states to a file."""
-    with np.load(states, allow_pickle=False) as f:
-        env, places, fps = str(f["env"]), f["places"], float(f["fps"])
-    frames = _disc(places) if env == "pointmass" else _mujoco(env, places)
+def render(states_file: Path, out: Path) -> None:
+    """Render recorded states.
+
+    Args:
+        states_file: the `.npz` that `Film.write` wrote.
+        out: the video.
+    """
+    with np.load(states_file, allow_pickle=False) as f:
+        env, states, fps = str(f["env"]), f["states"], float(f["fps"])
+    frames = _pointmass(states) if env == "pointmass" else _mujoco(env, states)
     (_gif if out.suffix == ".gif" else _mp4)(frames, out, fps)
 
 
-def _mujoco(env: str, places: np.ndarray) -> Iterator[np.ndarray]:
+def _mujoco(env: str, states: np.ndarray) -> Iterator[np.ndarray]:
     import mujoco
 
     from ssorl import envs
@@ -103,14 +121,14 @@ def _mujoco(env: str, places: np.ndarray) -> Iterator[np.ndarray]:
         model, camera = model_of(LAYOUTS[env]), mujoco.MjvCamera()
         goal, size = LAYOUTS[env].goal, LAYOUTS[env].walls.shape
         camera.lookat[:] = (size[0] / 2 - 0.7, size[1] / 2 - 0.7, 0)
-        camera.distance, camera.elevation, camera.azimuth = 1.3 * max(size), -90, 180  # as its map is written
+        camera.distance, camera.elevation, camera.azimuth = 1.3 * max(size), -90, 180  # oriented as in `Layout.rows`
     data = mujoco.MjData(model)
     with mujoco.Renderer(model, HEIGHT, WIDTH) as renderer:
-        for place in places:
-            data.qpos[:] = place
+        for state in states:
+            data.qpos[:] = state
             mujoco.mj_forward(model, data)
             renderer.update_scene(data, camera)
-            # Most of the time without a graphics card goes into these two.
+            # Without a GPU, shadows and reflections take most of the time.
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
             renderer.scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
             if goal is not None:
@@ -120,11 +138,11 @@ def _mujoco(env: str, places: np.ndarray) -> Iterator[np.ndarray]:
             yield renderer.render()
 
 
-def _disc(places: np.ndarray) -> Iterator[np.ndarray]:
-    """The point mass and its goal in the arena of 4 m, with Pillow alone."""
+def _pointmass(states: np.ndarray) -> Iterator[np.ndarray]:
+    """Draw the point mass and its goal in the arena of 4 m by 4 m, with Pillow."""
     from PIL import Image, ImageDraw
 
-    for x, y in places[:, :2]:
+    for x, y in states[:, :2]:
         image = Image.new("RGB", (WIDTH, HEIGHT), "white")
         canvas, scale = ImageDraw.Draw(image), HEIGHT / 4
         middle, point = (WIDTH / 2, HEIGHT / 2), (WIDTH / 2 + scale * x, HEIGHT / 2 - scale * y)
@@ -154,4 +172,4 @@ def _mp4(frames: Iterator[np.ndarray], out: Path, fps: float) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]), Path(sys.argv[2]))
+    render(Path(sys.argv[1]), Path(sys.argv[2]))

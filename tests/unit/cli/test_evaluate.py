@@ -120,8 +120,8 @@ def test_import_stays_quick():
         ),
         (["evaluate", "RUN", "--episodes", "0"], "episodes is 0; at least 1 is needed"),
         (["evaluate", "RUN", "--env", "nothing"], "no environment 'nothing'"),
-        (["evaluate", "RUN", "--env", "hopper"], "observations of 4 numbers and hopper has 11"),
-        (["evaluate", "RUN", "--video", "a.avi"], "a.avi: end a video's name in .gif or .mp4"),
+        (["evaluate", "RUN", "--env", "hopper"], "observations of size 4, but hopper has size 11"),
+        (["evaluate", "RUN", "--video", "a.avi"], "a.avi: the name of a video must end in .gif or .mp4"),
         (["export", "RUN", "--out", "OUT", "--seed", "3"], "contains no ss policy of seed 3; it has 2"),
         (["export", "RUN", "--out", "RUN"], "exists already; name a file"),
         (
@@ -164,7 +164,7 @@ def test_a_film(run, tmp_path, capsys):
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is not None, reason="ffmpeg is here")
 def test_mp4_without_ffmpeg(run, capsys):
-    assert "needs the program ffmpeg, which is not here; name a .gif" in fails(
+    assert "needs the program ffmpeg, which is not installed; name a .gif" in fails(
         capsys, "evaluate", run, "--video", "a.mp4"
     )
 
@@ -177,23 +177,23 @@ def test_a_film_by_mujoco_or_why_not(tmp_path, capsys, monkeypatch):
         main(call)
     except SystemExit as end:
         assert end.code == 2
-        assert "MuJoCo cannot draw here (egl: " in capsys.readouterr().err
+        assert "MuJoCo cannot render here (egl: " in capsys.readouterr().err
     else:
         with Image.open(tmp_path / "film.gif") as film:
             frame = np.asarray(film.convert("RGB"))
             assert film.size == (320, 240) and frame.std() > 10
     (tmp_path / "film.gif").unlink(missing_ok=True)
-    monkeypatch.setattr("ssorl.evaluation.video.WAYS", ())
+    monkeypatch.setattr("ssorl.evaluation.video.BACKENDS", ())
     monkeypatch.setenv("MUJOCO_GL", "disabled")
     message = fails(capsys, *call)
-    assert "MuJoCo cannot draw here (disabled: " in message and "leave the video out" in message
+    assert "MuJoCo cannot render here (disabled: " in message and "leave out --video" in message
     assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
 
 
 def test_a_maze_is_filmed_as_its_map_is_written(tmp_path):
     """The ball in the first row and column is above and left of the goal, which is in the last row."""
     film = Film(tmp_path / "maze.gif", "maze2d-large-dense")
-    film.seconds, film.places = 1.0, [np.array([1.0, 1.0])] * 2
+    film.seconds_per_step, film.states = 1.0, [np.array([1.0, 1.0])] * 2
     try:
         film.write(1)
     except SsorlError as err:
@@ -210,7 +210,7 @@ def test_a_maze_is_filmed_as_its_map_is_written(tmp_path):
 def test_no_film_of_other_environments(tmp_path, capsys):
     policy(tmp_path / "p.npz", 0, 3, 1, env="Pendulum-v1")
     message = fails(capsys, "evaluate", tmp_path / "p.npz", "--episodes", "1", "--video", tmp_path / "a.gif")
-    assert "no video can be drawn of Pendulum-v1" in message
+    assert "Pendulum-v1 cannot be rendered; use hopper" in message
 
 
 def test_export(run, tmp_path, capsys):

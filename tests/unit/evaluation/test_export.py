@@ -113,9 +113,9 @@ class Odd:
     ("way", "message"),
     [
         ("loop", "'scan', which has no translation to ONNX here; export it with --format jax"),
-        ("draw", "the policy acts at random; only one"),
+        ("draw", "the policy acts at random; only a deterministic"),
         ("sort", "'sort'"),
-        ("log", "off by inf of its range; nothing was written"),
+        ("log", "differ from the original by inf of their range, so nothing was written"),
     ],
 )
 def test_what_cannot_be_exported_leaves_nothing(way, message, tmp_path):
@@ -126,7 +126,7 @@ def test_what_cannot_be_exported_leaves_nothing(way, message, tmp_path):
 
 def test_a_wrong_translation_is_found(tmp_path, monkeypatch):
     monkeypatch.setitem(module.PLAIN, "tanh", "Sigmoid")
-    with pytest.raises(SsorlError, match=r"off by .* of its range; nothing was written"):
+    with pytest.raises(SsorlError, match=r"differ from the original by .* of their range, so nothing was written"):
         export(small_player("bc"), tmp_path / "p.onnx")
     assert not list(tmp_path.iterdir())
 

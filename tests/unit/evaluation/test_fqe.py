@@ -106,7 +106,7 @@ def test_actions_of_an_agent_with_memory():
         ({"updates": 0}, SsorlError, "updates is 0; it must be 1 or more"),
         ({"gamma": 1.0}, SsorlError, r"gamma is 1.0; it must be in \[0, 1\)"),
         ({"eps": replace(chain(), act=np.full((600, 1), np.nan))}, DataError, "a chain: no step has an action"),
-        ({"eps": make_episodes([4])}, SsorlError, "of 1 and 1 numbers, memory has 3 and 2"),
+        ({"eps": make_episodes([4])}, SsorlError, "of size 1 and actions of size 1, but memory has sizes 3 and 2"),
         ({"player": constant(np.nan)}, SsorlError, "Constant gave an action that is not finite"),
     ],
 )

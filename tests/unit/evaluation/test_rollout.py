@@ -221,8 +221,18 @@ def test_bootstrap():
         ([], "pointmass", 3, "no policy to evaluate"),
         ([STILL], "no-such-thing-v0", 3, r"no environment 'no-such-thing-v0' \(.*\); there are hopper, .*pointmass"),
         ([STILL], "CartPole-v1", 3, "needs box observations and actions"),
-        ([STILL], "hopper", 3, r"policy 0 \(Linear\) was trained on observations of size 4, but hopper has size 11; name"),
-        ([STILL, STILL._replace(act_low=np.zeros(3))], "pointmass", 3, "policy 1 .* actions of 3 .* pointmass has 2"),
+        (
+            [STILL],
+            "hopper",
+            3,
+            r"policy 0 \(Linear\) was trained on observations of size 4, but hopper has size 11; name",
+        ),
+        (
+            [STILL, STILL._replace(act_low=np.zeros(3))],
+            "pointmass",
+            3,
+            "policy 1 .* of size 3, but pointmass has size 2",
+        ),
         (
             [HOME, STILL._replace(params=np.full((2, 4), np.nan, np.float32))],
             "pointmass",
