@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from results_shared import PUBLISHED, table
 
-from ssorl.agents import AGENTS
 from ssorl.agents.dt import SCALE
 from ssorl.agents.dt import TARGETS as ASKED
+from ssorl.study.reference import agent_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "agents.md"
@@ -33,7 +33,7 @@ def lines(name: str) -> list[dict]:
 
 def changed(cell: dict) -> str:
     """The settings that are not the paper's, but for those the table has columns for."""
-    usual = asdict(AGENTS[cell["agent"]]()) | (
+    usual = asdict(agent_of(cell["agent"], {})) | (
         {"target": ASKED[cell["env"]], "scale": SCALE} if cell["agent"] == "dt" else {}
     )
     return ", ".join(
@@ -70,7 +70,7 @@ def studied() -> dict[tuple, list[dict]]:
     for told in lines("cells/*.jsonl"):
         cell, env = told["cell"], told["cell"]["dataset"].removeprefix("sim/").removesuffix("-medium-expert:full")
         if cell["variant"] == "oracle" and not cell["settings"] and f"{env}-medium-expert" in PUBLISHED:
-            updates = AGENTS[cell["agent"]]().updates
+            updates = agent_of(cell["agent"], {}).updates
             more = {"agent": cell["agent"], "env": env, "at": updates, "settings": {"half": True, "updates": updates}}
             out += [{**more, "kind": kind, "score": score} for kind, score in told["result"]["scores"].items()]
     return grouped(out)

@@ -17,6 +17,7 @@ from scipy.special import stdtr
 
 from ssorl.study.grid import Cell
 from ssorl.study.paper import STUDIES
+from ssorl.study.revisions import choose, shown
 
 SCALE = "lite"
 LEVEL = 0.05  # chance of one or more false verdicts, over both families
@@ -79,8 +80,10 @@ def contrast(
     """Return the weighted sum of the arms at each place and seed where all arms are there."""
     sums: dict[Place, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for study in studies:
-        for point in STUDIES[study].points(SCALE, seeds):
-            result = results.get(point.cell.hash)
+        points = STUDIES[study].points(SCALE, seeds)
+        chosen = choose(points, lambda cell: cell.hash in results)
+        for point in points:
+            result = results.get(shown(point, chosen).hash)
             if result is None or not _matches(point.at, where):
                 continue
             for i, (which, weight) in enumerate(arms):

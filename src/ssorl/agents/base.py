@@ -89,7 +89,11 @@ def below(n: Any, count: int, key: jax.Array) -> jax.Array:
 
 
 class Agent(Protocol):
-    """An offline RL algorithm with its settings. Adding one is one file and one line in `AGENTS`."""
+    """An offline RL algorithm with its settings. Adding one is one file and one line in `AGENTS`.
+
+    A class attribute `revision: ClassVar[int]` (0 where there is none) is raised by a change that alters results at
+    unchanged settings; `ssorl.utils.identity.since` declares settings that are added later.
+    """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]]  # name -> settings that differ from the defaults; `paper` and `quick`
 

@@ -25,6 +25,8 @@ class BC:
     updates: int = 200_000  # in a whole training
     half: bool | None = None  # hidden layers in bfloat16; None: on a GPU
 
+    revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
+
     # quick: a twentieth of the work an update, and a quarter of the updates.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}, "quick": {"batch": 256, "updates": 50_000}}
 

@@ -40,6 +40,8 @@ class CQL:
     updates: int = 200_000  # in a whole training
     half: bool | None = None  # hidden layers in bfloat16; None: on a GPU
 
+    revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
+
     # quick: meant for two minutes on two idle cores. The critics cost (1 + 3 n_actions) batch hidden^2 an update, so
     # 3 actions of each kind and narrower layers make it some 20 times cheaper than 10 and 3x256 are at this batch.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

@@ -52,6 +52,8 @@ class DT:
     updates: int = 200_000  # in a whole training
     half: bool | None = None  # blocks in bfloat16; None: on a GPU
 
+    revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
+
     # quick: about 1/1000 of the work an update, for two minutes on two cores.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},

@@ -36,6 +36,8 @@ class IQL:
     updates: int = 1_000_000  # in a whole training, and the length of the actor's cosine
     half: bool | None = None  # hidden layers in bfloat16; None: on a GPU
 
+    revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
+
     # quick: about a minute on two idle cores. After so few updates the critics are too rough to be followed closely: at
     # the published temperature some seeds collapse (results/quick-iql.jsonl).
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from ssorl.agents import AGENTS
 from ssorl.agents.base import Agent
 from ssorl.utils.errors import DataError
+from ssorl.utils.identity import identifying_fields
 
 TIMES = 1000  # how many times its default a setting may be, so that a file cannot ask for a million layers
 LONGEST = 100  # numbers in one setting, such as widths of layers
@@ -18,7 +19,7 @@ def describe(agent: Agent) -> dict:
     """An agent as plain values."""
     names = {kind: name for name, kind in AGENTS.items()}
     kind: Any = type(agent)
-    return {"agent": names.get(kind, kind.__qualname__), "settings": asdict(agent)}  # type: ignore[call-overload]
+    return {"agent": names.get(kind, kind.__qualname__), "settings": identifying_fields(agent)}
 
 
 def rebuild(about: dict) -> Agent:

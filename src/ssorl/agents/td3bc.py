@@ -33,6 +33,8 @@ class TD3BC:
     updates: int = 200_000  # in a whole training
     half: bool | None = None  # hidden layers in bfloat16; None: on a GPU
 
+    revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
+
     # quick: ten seconds on one core. The batch of arXiv 2106.06860, narrower networks that learn faster, few updates.
     # Noisy: what ten seeds came to on sim/hopper-medium-expert is in docs/run.md.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

@@ -92,6 +92,8 @@ class Show:
 
     def run(self) -> None:
         """Print the axes and count the cells."""
+        from ssorl.study.results import gather
+        from ssorl.study.revisions import current, explain_stale, notes
         from ssorl.study.store import state
 
         study, points, cells = self.part.study(), self.part.points(), self.part.cells()
@@ -101,7 +103,7 @@ class Show:
                 axes.setdefault(name, [])
                 if value not in axes[name]:
                     axes[name].append(value)
-        found = state(self.part.store, cells)
+        found, revisions = state(self.part.store, cells), current(cells)
         told = {
             "name": study.name,
             "title": study.title,
@@ -111,6 +113,8 @@ class Show:
             "points": len(points),
             "cells": len(cells),
             **found._asdict(),
+            "revisions": revisions,
+            "stale": explain_stale(self.part.store, cells),
         }
         if self.json:
             rows = [{"cell": p.cell.hash, **p.at} for p in points]
@@ -119,6 +123,10 @@ class Show:
         for name, values in axes.items():
             print(f"  {name:20}{' | '.join(map(str, values))}")
         print(f"{len(points):,} points, {len(cells):,} cells at scale {self.part.scale}: {_state(found)}")
+        if any(revisions.values()):
+            print(
+                *notes(gather(study, self.part.scale, self.part.store, self.part.seeds, self.part.chosen())), sep="\n"
+            )
         return None
 
 
@@ -169,9 +177,14 @@ class Run:
 
     def run(self) -> None:
         """Plan, tell, run, draw."""
+        from ssorl.study.revisions import explain_stale
+
         cells = self.part.cells()
+        stale = explain_stale(self.part.store, cells)
+        if stale:
+            note(stale)
         if self.dry_run:
-            return self._tell(cells)
+            return self._tell(cells, stale)
         with self.cluster.runner() as run, self._progress(cells) as bar:
             outcome = run(cells, self.part.store, tell=bar, say=bar.say)
         note(f"{outcome.done:,} of {len(cells):,} cells are done")
@@ -184,7 +197,7 @@ class Run:
             sys.exit(1)
         return None
 
-    def _tell(self, cells: list) -> None:
+    def _tell(self, cells: list, stale: str) -> None:
         import jax
 
         from ssorl.study.cost import DEVICES, cost
@@ -194,7 +207,7 @@ class Run:
         others = [study for study in STUDIES.values() if study.figure != "claims"]
         found = cost(self.part.study(), self.part.scale, self.part.store, cells, others)
         if self.json:
-            return print_json({"study": self.part.name, "scale": self.part.scale, **found._asdict()})
+            return print_json({"study": self.part.name, "scale": self.part.scale, **found._asdict(), "stale": stale})
         here = "cpu" if jax.default_backend() == "cpu" else "gpu"
         print(f"{self.part.name} at scale {self.part.scale}: {found.cells:,} cells, {found.done:,} done")
         print(f"to do: {found.cells - found.done:,} cells, {found.shared:,} of them in other studies too")
@@ -294,6 +307,7 @@ class Study:
 def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = None) -> None:
     from ssorl.study.report.claims import claim_json, one_number
     from ssorl.study.report.page import page
+    from ssorl.study.revisions import notes
 
     part.points()  # says what is wrong with the part
     study, claims = part.study(), []
@@ -306,12 +320,15 @@ def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = 
         rows = [claim_json(v) for v in claims]
         at = {"study": part.name, "scale": part.scale, "page": str(path)}
         return print_json({**at, **told, **({"claims": rows} if claims else {})})
+    found = [
+        x for verdict in claims for j in verdict.judged for group in j.check.groups for task in group for x in task
+    ]
     for verdict in claims:
         print(verdict)
         if verdict.whole.estimate:
             one = one_number(verdict.whole)
             print(f"    {one.name}: {one.value} at {one.places} places, claimed {one.claimed}: {one.so_far}")
-    print(path)
+    print(*notes(found), path, sep="\n")
     return None
 
 

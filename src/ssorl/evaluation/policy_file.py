@@ -20,6 +20,7 @@ from ssorl.training.checkpoint import VERSIONS
 from ssorl.utils.display import short_repr
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import sealed, write_sealed
+from ssorl.utils.identity import Revisions, read_revisions, revision_of
 from ssorl.utils.networks import Params
 from ssorl.utils.trees import flat, unflat
 
@@ -37,6 +38,7 @@ class PolicyFile(NamedTuple):
     act_high: np.ndarray  # [A] float32
     env: str | None  # environment of the training data
     note: dict  # metadata given to `save_policy`
+    revisions: Revisions = Revisions()  # of the agent, and of the IDM whose proxy actions it learned from
 
     def __repr__(self) -> str:
         return short_repr("PolicyFile", {"agent": self.agent, "env": self.env, "note": self.note})
@@ -51,6 +53,7 @@ def save_policy(
     act_high: np.ndarray,
     env: str | None = None,
     note: dict | None = None,
+    idm_revision: int | None = None,
 ) -> None:
     """Write one policy to a file, atomically.
 
@@ -63,6 +66,7 @@ def save_policy(
         act_high: highest action [A] in the training data.
         env: environment of the training data.
         note: metadata that JSON can hold.
+        idm_revision: revision of the IDM whose proxy actions it learned from; None if it learned from none.
 
     Raises:
         SsorlError: the agent is not in `AGENTS`, or the file cannot be written.
@@ -76,6 +80,7 @@ def save_policy(
         "env": env,
         "note": note or {},
         "versions": VERSIONS,
+        "revisions": Revisions(revision_of(agent), idm_revision).as_json(),
     }
     if about["agent"] not in AGENTS:
         raise SsorlError(
@@ -116,7 +121,9 @@ def load_policy_file(path: Path | str) -> PolicyFile:
         env, note = about["env"], about["note"]
         if not (env is None or isinstance(env, str)) or not isinstance(note, dict):
             raise ValueError("its env is not a name, or its note is not a dictionary")
-        return PolicyFile(agent, unflat(arrays, like, "params"), Standardiser(mean, std), low, high, env, note)
+        revisions = read_revisions(about.get("revisions", {"agent": 0}))
+        params = unflat(arrays, like, "params")
+        return PolicyFile(agent, params, Standardiser(mean, std), low, high, env, note, revisions)
 
 
 def _whole_number(name: str, value: object) -> int:

@@ -1,12 +1,13 @@
 """Inverse dynamics models: the paper's, a better one, self-training, and labels with their uncertainty."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ssorl.idm.base import NETWORK, IdmSpec
 from ssorl.idm.model import IdmConfig
 from ssorl.utils.errors import SsorlError
+from ssorl.utils.identity import identifying_fields
 
 # What each part is worth: docs/idm.md.
 _ROBUST = IdmConfig(
@@ -44,9 +45,9 @@ def spec_class(family: str) -> type[IdmSpec]:
 
 
 def settings_of(spec: IdmSpec) -> dict[str, Any]:
-    """Return all fields of a configuration, and `family` if it is not the network."""
+    """Return the fields that identify a configuration, and `family` if it is not the network."""
     family = {} if spec.FAMILY == NETWORK else {"family": spec.FAMILY}
-    return {**family, **asdict(spec)}  # type: ignore[call-overload]
+    return {**family, **identifying_fields(spec)}
 
 
 def spec_of(settings: Mapping[str, Any]) -> IdmSpec:

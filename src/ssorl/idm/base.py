@@ -62,6 +62,7 @@ class IdmSpec(ABC):
     """
 
     FAMILY: ClassVar[str]  # identifies the subclass in files; unique in the registry
+    revision: ClassVar[int] = 0  # raised when a change of the family alters results at unchanged settings
     validation: float  # share of the labelled trajectories that `holdout.hold_out` keeps out of the fit
 
     @property

@@ -13,6 +13,7 @@ from ssorl.idm.base import FittedIdm
 from ssorl.idm.calibrate import Calibration, Span, calibrate, outside, span
 from ssorl.idm.holdout import held_out
 from ssorl.utils.errors import DataError
+from ssorl.utils.identity import revision_of
 
 PROXIES = "actions are proxies from an inverse dynamics model"  # as the notes of filled trajectories say
 
@@ -59,6 +60,7 @@ class Labeller:
     known: Span  # what its labelled steps span
     validation: Validation | None  # None where no held-out step has a true action (possible after self-training)
     calibration: Calibration | None  # likewise
+    revision: int = 0  # of the code that fitted it
 
 
 class Labels(NamedTuple):
@@ -83,7 +85,7 @@ def labeller(idm: FittedIdm, eps: Episodes) -> Labeller:
         n = len(np.unique(np.searchsorted(eps.start, steps, side="right")))
         validation = Validation(n, len(steps), (error**2).mean(0, np.float64).astype(np.float32), worst_share(error))
         calibration = calibrate(error, out.std, taught.moving)
-    return Labeller(idm, eps.meta, taught, span(eps), validation, calibration)
+    return Labeller(idm, eps.meta, taught, span(eps), validation, calibration, revision_of(idm.config))
 
 
 def worst_share(error: np.ndarray, worst: float = 0.05) -> float:

@@ -32,6 +32,7 @@ class IdmConfig(IdmSpec):
 
     FAMILY: ClassVar[str] = NETWORK
     passes: ClassVar[int] = 2
+    revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
 
     past: int = 1  # k: states before s_t in the window
     future: int = 0  # states after s_{t+1}; k for the paper's symmetric windows

@@ -23,6 +23,7 @@ from ssorl.idm.calibrate import Calibration, Span
 from ssorl.idm.label import Labeller, Taught, Validation
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.files import DamagedError, atomic, read_json, write_json, write_npz
+from ssorl.utils.identity import check_names, identifying_fields
 from ssorl.utils.provenance import versions
 
 KIND, VERSION = "ssorl inverse dynamics model", 2
@@ -46,7 +47,8 @@ def save(ready: Labeller, path: Path | str) -> None:
         **({} if family == NETWORK else {"family": family}),
         "n_obs": idm.n_obs,
         "n_act": len(ready.meta.act_low),
-        "config": asdict(idm.config),  # type: ignore[call-overload]
+        "config": identifying_fields(idm.config),
+        "revision": ready.revision,
         **({"details": details} if details else {}),
         "data": asdict(ready.meta),
         "taught": ready.taught._asdict(),
@@ -84,7 +86,8 @@ def load(path: Path | str) -> Labeller:
             if (idm.n_obs, idm.n_act) != (n_obs, n_act):
                 raise ValueError(f"a model of {idm.n_obs} states and {idm.n_act} actions, expected {n_obs} and {n_act}")
             known = Span(read("known/low", (2, n_obs)), read("known/high", (2, n_obs)))
-        return Labeller(idm, meta, _taught(about, n_act), known, _validation(about, n_act), _calibration(about, n_act))
+        checks = _validation(about, n_act), _calibration(about, n_act)
+        return Labeller(idm, meta, _taught(about, n_act), known, *checks, _revision(about))
 
 
 def _config(path: Path, about: dict) -> IdmSpec:
@@ -144,6 +147,13 @@ def _reading(path: Path) -> Iterator[None]:
         ) from err
 
 
+def _revision(about: dict) -> int:
+    value = about.get("revision", 0)  # version 0.1 wrote none
+    if type(value) is not int or value < 0:
+        raise ValueError(f"revision is {escaped(value)}")
+    return value
+
+
 def _count(name: str, value: object) -> int:
     if type(value) is not int or not 1 <= value <= LARGEST[name]:
         raise ValueError(f"{name} is {escaped(value)}")
@@ -155,16 +165,16 @@ def config_from_json(kind: type[Spec], found: Any) -> Spec:
 
     Args:
         kind: a dataclass whose fields all have defaults.
-        found: the value of each field, of the type that its default has.
+        found: the value of each field, of the type that its default has; fields declared by `since` may be missing.
 
     Raises:
         ValueError: a field is missing or unknown, or a value has another type.
     """
     defaults = {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]
-    if not isinstance(found, dict) or set(found) != set(defaults):
-        odd = ", ".join(sorted(set(found) ^ set(defaults))) if isinstance(found, dict) else escaped(found)
+    if not isinstance(found, dict) or (odd := check_names(found, kind)):
+        odd = ", ".join(odd) if isinstance(found, dict) else escaped(found)
         raise ValueError(f"settings of another version: {escaped(odd)}")
-    return kind(**{name: _like(name, found[name], default) for name, default in defaults.items()})
+    return kind(**{name: _like(name, value, defaults[name]) for name, value in found.items()})
 
 
 def _like(name: str, value: object, default: object) -> Any:

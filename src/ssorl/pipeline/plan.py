@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from inspect import signature
 from numbers import Integral
 from pathlib import Path
@@ -22,6 +22,7 @@ from ssorl.idm.label import Labeller, check_fit, counted_as_true
 from ssorl.training.engine import check_counts
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.extras import MissingExtraError
+from ssorl.utils.identity import identifying_fields
 from ssorl.utils.validation import is_seed, number, whole
 
 VARIANTS = ("baseline", "ss", "oracle")
@@ -213,7 +214,7 @@ def as_config(plan: Plan) -> dict:
     else:
         told = {"name": plan.names["idm"], **settings_of(model)} if model is not None else None
     return {
-        "agent": {"name": plan.names["agent"], **asdict(plan.agent)},  # type: ignore[call-overload]
+        "agent": {"name": plan.names["agent"], **identifying_fields(plan.agent)},
         "idm": told,
         "preset": plan.names["preset"],
         "split": {"setup": plan.setup, **plan.recipe, "quality": list(plan.qualities)},

@@ -40,7 +40,10 @@ def render(result: dict) -> str:
         sections=[section for draw in drawn if (section := draw(result))],
         command=result["command"],
         tables=[
-            ("Configuration", Table("configuration", ("setting", "value"), flat(result["config"]))),
+            (
+                "Configuration",
+                Table("configuration", ("setting", "value"), flat(_configuration(result))),
+            ),
             ("Versions", Table("versions", ("package", "version"), flat(result["versions"]))),
             ("Hardware", Table("hardware", ("part", "value"), flat(result["hardware"]))),
         ],
@@ -65,6 +68,11 @@ def render_cells(result: dict) -> str:
         sections=[parts.qualities(result)],
         command=result["command"],
     )
+
+
+def _configuration(result: dict) -> dict:
+    """Return the config of a run with the revisions of agent and IDM, which files of version 0.1 do not name."""
+    return result["config"] | ({"revisions": result["revisions"]} if result.get("revisions") else {})
 
 
 def flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:

@@ -73,6 +73,7 @@ RUN: dict[str, Kind] = {
     "curves": TABLE,
     "timings": _map(NUMBER),
 }
+REVISIONS: dict[str, Kind] = {"revisions": _map(_or_null(COUNT))}  # not in files of version 0.1
 SPLIT: dict[str, Kind] = {
     "fraction": NUMBER,
     "quality": QUALITY,
@@ -114,6 +115,8 @@ def check(result: Any, where: str = "result.json") -> None:
             _scores(cell["scores"], f"{where}: cells[{i}]")
         return
     _match(result, RUN, where)
+    if "revisions" in result:
+        _match(result, REVISIONS, where)
     _match(result["split"], SPLIT, f"{where}: split")
     if result["idm"] is not None:
         _match(result["idm"], IDM, f"{where}: idm")

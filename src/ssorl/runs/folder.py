@@ -33,6 +33,7 @@ from ssorl.training.metrics import Log
 from ssorl.utils import provenance
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.files import locked, read_json, read_npz, write_json, write_npz
+from ssorl.utils.identity import read_revisions, revisions_of
 from ssorl.utils.validation import plain
 
 Read = TypeVar("Read")
@@ -56,7 +57,9 @@ class Folder(StageStore):
             record = _record(path)
             if record is None:
                 _check_space(path, plan, eps)
-                record = {"config": config, "command": command, "started": _now(), **provenance.everything()}
+                revisions = revisions_of(plan.agent, plan.idm).as_json()
+                record = {"config": config, "command": command, "started": _now(), "revisions": revisions}
+                record |= provenance.everything()
                 write_json(path / "config.json", record)
             elif (again := _module_flag(record["config"])) and config["env"] != record["config"]["env"]:
                 raise SsorlError(
@@ -70,7 +73,26 @@ class Folder(StageStore):
                 )
             for stale in path.rglob(".tmp-*"):  # of a process that was killed; the folder is ours now
                 shutil.rmtree(stale, ignore_errors=True)
-            yield cls(path, plan, record)
+            folder = cls(path, plan, record)
+            folder._check_revisions()
+            yield folder
+
+    def _check_revisions(self) -> None:
+        """Refuse to continue a run that another revision of the agent or the IDM began; a finished one is shown."""
+        try:
+            was = read_revisions(self.record.get("revisions"))
+        except ValueError as err:
+            raise SsorlError(f"{self.path / 'config.json'}: {err}; choose another --out") from err
+        now = revisions_of(self.plan.agent, self.plan.idm)
+        if not (changed := was.changed(now, self.plan.names["agent"])):
+            return
+        how = f"this version has changed {' and '.join(changed)}, which gives other results"
+        if not self.finished:
+            raise SsorlError(f"{self.path}: holds an unfinished run, but {how}; choose another --out")
+        warnings.warn(
+            f"{self.path}: shows the results as they were computed; {how}; choose another --out to compute them again",
+            stacklevel=4,
+        )
 
     def home(self, quality: float | None) -> Path:
         """Where the files of a quality are."""
@@ -173,7 +195,9 @@ class Folder(StageStore):
         for variant, cell, path in self._policies():
             if not path.is_file():
                 note = {"variant": variant, "seed": cell.seed, "quality": cell.quality, "policy": self.plan.policy}
-                save_policy(path, *players[self.plan.job(variant, cell)], env=self.plan.env, note=note)
+                idm = revisions_of(idm=self.plan.idm).idm if variant == "ss" else None
+                player = players[self.plan.job(variant, cell)]
+                save_policy(path, *player, env=self.plan.env, note=note, idm_revision=idm)
 
     def _policies(self) -> list[tuple[str, SplitKey, Path]]:
         every = [(variant, cell) for cell in self.plan.cells for variant in self.plan.variants]

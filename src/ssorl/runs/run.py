@@ -19,6 +19,7 @@ from ssorl.pipeline.plan import Plan, as_config, make_plan
 from ssorl.runs.folder import Folder
 from ssorl.training.metrics import check_options
 from ssorl.utils.errors import SsorlError
+from ssorl.utils.identity import revisions_of
 
 
 class Result(NamedTuple):
@@ -84,6 +85,9 @@ def describe(eps: Episodes) -> dict:
 
 def default_folder(eps: Episodes, plan: Plan, config: dict) -> Path:
     """runs/NAME-AGENT-HASH."""
+    revisions = revisions_of(plan.agent, plan.idm)
+    if any(revisions):  # so that results of an earlier revision are not taken for new ones
+        config = {**config, "revisions": revisions.as_json()}
     text = json.dumps(config, sort_keys=True)
     name = re.sub(r"[^A-Za-z0-9]+", "-", Path(eps.meta.source).stem).strip("-")[-40:] or "run"
     return Path("runs") / f"{name}-{plan.names['agent']}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

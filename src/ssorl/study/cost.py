@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ssorl.study.grid import Cell, Pairs, Study
+from ssorl.study.cell import Cell, Pairs
+from ssorl.study.grid import Study
 from ssorl.study.scheduler import shape
 from ssorl.study.store import finished
 
@@ -124,9 +125,9 @@ def programs(cells: Sequence[Cell]) -> set[tuple]:
 
 def updates(cell: Cell) -> int:
     """Of its agent."""
-    from ssorl.agents import AGENTS
+    from ssorl.study.reference import agent_of
 
-    return 0 if cell.agent is None else AGENTS[cell.agent](**dict(cell.settings)).updates
+    return 0 if cell.agent is None else agent_of(cell.agent, dict(cell.settings)).updates
 
 
 class Fits(NamedTuple):
@@ -143,17 +144,17 @@ def fits(cell: Cell) -> Fits:
 
 @cache
 def _fits(settings: Pairs, rounds: int) -> Fits:
-    from ssorl.idm import spec_of
+    from ssorl.study.reference import idm_of
 
-    spec = spec_of(dict(settings))
+    spec = idm_of(dict(settings))
     return Fits(spec.work * (rounds + 1), spec.flops(N_OBS, N_ACT))
 
 
 def work(agent: str, settings: Pairs) -> float:
     """Floating-point operations of one update, counted in its program; nothing is compiled or computed."""
-    from ssorl.agents import AGENTS
+    from ssorl.study.reference import agent_of
 
-    usual = AGENTS[agent]()
+    usual = agent_of(agent, {})
     # How large a weight or a rate is changes no program, but whether it is zero may.
     same = [k for k, v in settings if isinstance(v, float) and v and getattr(usual, k)]
     return _work(agent, tuple((k, v) for k, v in settings if k not in same))
@@ -164,13 +165,13 @@ def _work(agent: str, settings: Pairs) -> float:
     import jax
     import jax.numpy as jnp
 
-    from ssorl.agents import AGENTS
     from ssorl.agents.base import Pool, Table
+    from ssorl.study.reference import agent_of
 
     def array(*shape: int, dtype: Any = jnp.float32) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype)
 
-    learner = AGENTS[agent](**dict(settings))
+    learner = agent_of(agent, dict(settings))
     column, count = array(64), array(64, dtype=jnp.int32)
     table = Table(array(65, N_OBS), count, column, column, column, count, count)
     pool = Pool(array(64, N_ACT), count, array(dtype=jnp.int32))

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ssorl.agents import AGENTS
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.formats import load
@@ -32,9 +31,11 @@ from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan, suited
 from ssorl.runs.result import Scale, plain, scale_of
 from ssorl.runs.run import describe
-from ssorl.study.grid import Cell
+from ssorl.study.cell import Cell
 from ssorl.study.idm_cache import IdmCache, proxies
 from ssorl.study.learning_curves import LearningCurves
+from ssorl.study.reference import agent_of
+from ssorl.study.revisions import check_current
 from ssorl.study.store import begin_work, clear_work, data_of, finished, folder, lock_cells, work, write
 from ssorl.training.engine import Trained, TrainingRun
 from ssorl.utils import provenance as about
@@ -55,6 +56,7 @@ def run_batch(cells: Sequence[Cell], store: Path | str, tell: Tell | None = None
     """
     store, watch = Path(store), _ProgressListener(tell)
     require_trusted(cells[0].env or "", folder(store, cells[0]) / "cell.json", BY_ID_ALONE)
+    check_current(cells)
     with lock_cells(store, cells) as mine:
         if not mine:
             return
@@ -181,7 +183,7 @@ def plan_of(cell: Cell, eps: Episodes) -> Plan:
     if env is None or cell.agent is None:
         raise SsorlError(f"{cell.dataset}: names no environment to play in; name one as `env` in the study's base")
     horizon(require_trusted(env, cell.dataset, BY_ID_ALONE))  # says in a sentence what is wrong with a name
-    agent = suited(AGENTS[cell.agent](**dict(cell.settings)), env, eps)
+    agent = suited(agent_of(cell.agent, dict(cell.settings)), env, eps)
     names = {"agent": cell.agent, "idm": "", "preset": ""}
     policy: Any = cell.policy
     return Plan(names, agent, None, None, {}, (), (), (), None, env, cell.episodes, policy, cell.looks)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ssorl.study import settings as values
+from ssorl.study.cell import Cell, Pairs, pairs
+from ssorl.study.cell import digest as digest
 from ssorl.study.scales import Scale, find_scale
 from ssorl.utils.errors import SsorlError, nearest
+from ssorl.utils.identity import revision_of
 from ssorl.utils.validation import check_settings, plain
 
-Pairs = tuple[tuple[str, Any], ...]  # a dict that can be hashed, sorted by name
+if TYPE_CHECKING:
+    from ssorl.agents.base import Agent
+    from ssorl.idm.base import IdmSpec
+
 Axis = Sequence[Any] | Mapping[Any, Mapping[str, Any]]  # values of the setting it names; or labels, each with settings
 
 RECIPES = {  # the settings of each way to hide actions, with what the paper mostly uses
@@ -38,6 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "agent": "td3bc",
     "preset": "paper",
     "settings": {},  # of the agent, over those of the preset and of the scale
+    "defaults": None,  # the version whose presets and IDMs are meant; None: this one
     "variant": "ss",
     "idm": "paper",
     "idm_settings": {},
@@ -53,61 +57,6 @@ DEFAULTS: dict[str, Any] = {
 }
 FIGURES = ("by-quality", "gap", "iqm", "mse-by-quality", "density", "table", "curves", "score-by-error")
 SHOWN = ("dataset", "agent", "variant", *(name for recipe in RECIPES.values() for name in recipe), "idm", "seed")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What defines one result, and nothing that it does not depend on. Made by `resolve`; its hash is its folder."""
-
-    kind: Literal["return", "idm", "data"]  # what a policy earns; how good a model's labels are; trajectories' returns
-    dataset: str  # with its size
-    setup: str | None = None  # how actions are hidden; None: none is
-    recipe: Pairs = ()  # its parameters, without the seed
-    agent: str | None = None
-    settings: Pairs = ()  # of the agent, those that differ from its defaults
-    variant: str | None = None  # baseline, ss or oracle
-    idm: Pairs | None = None  # settings of the inverse dynamics model that differ from the paper's; None: none is used
-    rounds: int = 0  # of self-training
-    certain: float | None = None  # share of the proxies to learn from, the surest first; None: all
-    env: str | None = None  # where policies are played; None: where the data says
-    seed: int = 0  # of the split, the model, the agent
-    episodes: int = 0  # that the policy plays
-    policy: str | None = None  # whose mean is the score: the last weights or their average over training
-    looks: int = 0  # points of the learning curve
-
-    @cached_property
-    def hash(self) -> str:
-        """Its name in a store."""
-        return digest(self.as_json())
-
-    @cached_property
-    def idm_hash(self) -> str | None:
-        """The name of its inverse dynamics model, which cells with other agents share."""
-        if self.idm is None:
-            return None
-        names = ("dataset", "setup", "recipe", "idm", "rounds", "seed")
-        return digest({name: value for name, value in self.as_json().items() if name in names})
-
-    @property
-    def labels(self) -> Cell | None:
-        """The cell that asks for the labels alone which this one learns from; None: it learns from none."""
-        if self.idm is None or self.setup is None:
-            return None
-        return Cell("idm", self.dataset, self.setup, self.recipe, idm=self.idm, rounds=self.rounds, seed=self.seed)
-
-    def as_json(self) -> dict[str, Any]:
-        """As plain values."""
-        told = asdict(self)
-        return told | {name: None if told[name] is None else dict(told[name]) for name in ("recipe", "settings", "idm")}
-
-    @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Cell:
-        """Read what `as_json` gave."""
-        odd = set(told) ^ {f.name for f in fields(cls)}
-        if odd:
-            raise SsorlError(f"a cell of another version: {', '.join(sorted(odd))}")
-        values: dict[str, Any] = {k: pairs(v) if isinstance(v, Mapping) else v for k, v in told.items()}
-        return cls(**values)
 
 
 class Point(NamedTuple):
@@ -200,6 +149,8 @@ class Study:
 
 def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
     """The cell that some settings come down to at a scale: defaults filled in, what has no effect left out."""
+    from ssorl.study import reference
+
     odd = [name for name in asked if name not in DEFAULTS]
     if odd:
         raise SsorlError(f"a study has no setting {odd[0]!r}; {nearest(odd[0], DEFAULTS)}")
@@ -214,21 +165,23 @@ def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
         raise SsorlError(f"{foreign[0]} means nothing in the {setup} setup; leave it out or name another `setup`")
     learns = kind == "return"
     whole = setup is None or (learns and variant == "oracle" and setup == "coupled")  # all trajectories, all actions
-    agent, settings, labels = _agent(want, scale) if learns else (None, (), kind == "idm")
+    agent = _agent(want, scale) if learns else None
+    labels = agent.view.needs_actions if agent is not None else kind == "idm"
     if kind == "idm" and setup is None:
         raise SsorlError(
             "how good labels are is known where a `setup` hides actions; name one, or leave out `kind: idm`"
         )
     labels = labels and (kind == "idm" or variant == "ss")
+    idm = _idm(want, scale) if labels else None
     return Cell(
         kind=kind,
         dataset=_dataset(want, scale),
         setup=None if whole else setup,
         recipe=() if whole or setup is None else _recipe(setup, want),
-        agent=agent,
-        settings=settings,
+        agent=want["agent"] if learns else None,
+        settings=pairs(reference.agent_changes(want["agent"], agent)) if agent is not None else (),
         variant=variant if learns else None,
-        idm=_idm(want, scale) if labels else None,
+        idm=None if idm is None else pairs(reference.idm_changes(idm)),
         rounds=want["rounds"] if labels else 0,
         certain=plain(want["certain"]) if labels and learns else None,
         env=want["env"] if learns else None,
@@ -236,18 +189,9 @@ def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
         episodes=(want["episodes"] or scale.episodes) if learns else 0,
         policy=(want["policy"] or scale.policy) if learns else None,
         looks=(want["looks"] or scale.looks) if learns else 0,
+        agent_revision=revision_of(agent),
+        idm_revision=revision_of(idm),
     )
-
-
-def pairs(settings: Mapping[str, Any]) -> Pairs:
-    """A dict as a value: sorted, lists as tuples, 10.0 as 10."""
-    return tuple((name, plain(settings[name])) for name in sorted(settings))
-
-
-def digest(value: Any) -> str:
-    """The first 16 digits of the SHA-256 of its JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 # From settings to a cell -----------------------------------------------------------------------------------
@@ -294,41 +238,30 @@ def _merge(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
     return {**one, **two, **both}
 
 
-def _agent(want: dict[str, Any], scale: Scale) -> tuple[str, Pairs, bool]:
-    """The agent's name, its settings other than the defaults, and whether it needs proxy actions."""
-    from ssorl.agents import AGENTS, make
+def _agent(want: dict[str, Any], scale: Scale) -> Agent:
+    """Return the agent: its preset, then the scale's settings, then the study's."""
+    from ssorl.agents import AGENTS
+    from ssorl.study.reference import preset_agent
 
     name, preset = want["agent"], want["preset"]
-    at_scale = scale.agents.get(name, {})
     if name in AGENTS and scale.agents and name not in scale.agents:
         preset = "quick" if preset == "paper" else preset
-    check_settings(name, want["settings"], None)  # that it is a table; `make` looks into it
-    agent: Any = make(name, preset, **{**at_scale, **want["settings"]})
-    return name, _changes(agent), agent.view.needs_actions
+    check_settings(name, want["settings"], None)  # that it is a table; `preset_agent` checks names and values
+    return preset_agent(name, preset, want["defaults"], {**scale.agents.get(name, {}), **want["settings"]})
 
 
-def _idm(want: dict[str, Any], scale: Scale) -> Pairs:
-    from dataclasses import replace
+def _idm(want: dict[str, Any], scale: Scale) -> IdmSpec:
+    """Return the IDM's configuration: its preset, then the scale's settings, then the study's."""
+    from ssorl.study.reference import preset_idm
 
-    from ssorl.idm import IDMS
-    from ssorl.idm.base import NETWORK
-
-    if want["idm"] not in IDMS:
-        raise SsorlError(f"idm is {want['idm']!r}; {nearest(want['idm'], IDMS)}")
-    spec: Any = IDMS[want["idm"]]
+    spec: Any = preset_idm(want["idm"], want["defaults"])
     short = {name: want[name] for name in IDM_SETTINGS if want[name] is not None}
     check_settings("an inverse dynamics model", want["idm_settings"], spec)
     check_settings("an inverse dynamics model", short, spec)
     known = {f.name for f in fields(spec)}  # a scale's settings are those of the network; other families may lack some
     scaled = {k: v for k, v in {**scale.idm, **scale.idm_named.get(want["idm"], {})}.items() if k in known}
     changes = {**scaled, **want["idm_settings"], **short}
-    family = pairs({"family": spec.FAMILY} if spec.FAMILY != NETWORK else {})
-    return tuple(sorted(family + _changes(replace(spec, **{k: plain(v) for k, v in changes.items()}))))
-
-
-def _changes(config: Any) -> Pairs:
-    """What differs from the class's own defaults."""
-    return pairs({f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default})
+    return replace(spec, **{k: plain(v) for k, v in changes.items()})
 
 
 def _dataset(want: dict[str, Any], scale: Scale) -> str:

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ssorl.data.episodes import Episodes
-from ssorl.idm import serialise, spec_of
+from ssorl.idm import serialise
 from ssorl.idm.fill import LabelledData
 from ssorl.idm.label import filled, label
 from ssorl.pipeline.algorithm1 import SplitData
 from ssorl.pipeline.algorithm1 import label as label_all
 from ssorl.pipeline.hooks import Listener, StageStore
 from ssorl.pipeline.plan import Plan
-from ssorl.study.grid import Cell
+from ssorl.study.cell import Cell
+from ssorl.study.reference import idm_of
 from ssorl.study.store import holding
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_json, write_json
@@ -80,7 +81,7 @@ def proxies(plan: Plan, tasks: dict[Cell, SplitData], keep: IdmCache, watch: Lis
     found: dict[str | None, LabelledData] = {}
     with holding(keep.home(cell) for cell in first.values()):
         for (settings, rounds), cells in alike.items():
-            asked = replace(plan, idm=spec_of(dict(settings)))
+            asked = replace(plan, idm=idm_of(dict(settings)))
             some = {cell: tasks[cell] for cell in cells}
             done: dict[Any, LabelledData] = label_all(asked, some, keep, watch, rounds)  # type: ignore[arg-type]
             found |= {cell.idm_hash: one for cell, one in done.items()}

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ssorl.study import scheduler
-from ssorl.study.grid import Cell, digest
+from ssorl.study.cell import Cell, digest
 from ssorl.study.remote_store import RemoteStore
 from ssorl.study.scheduler import MOST_ON_CPU, Outcome, shape
 from ssorl.study.store import finished, wait_for_others

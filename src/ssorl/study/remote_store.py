@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssorl.study.grid import Cell
+from ssorl.study.cell import Cell
 from ssorl.study.store import SCHEMA, finished, folder, holding
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.extras import require

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ssorl.study import revisions
+from ssorl.study.cell import Cell
 from ssorl.study.grid import Point, Study
 from ssorl.study.store import read
+from ssorl.utils.identity import Revisions
 
 
 class StudyResults(NamedTuple):
@@ -19,6 +22,8 @@ class StudyResults(NamedTuple):
     hash: str  # its folder in the store
     result: dict | None
     why: str = ""  # there is none
+    shown: Revisions = Revisions()  # of the agent and the IDM that made it
+    newest: Revisions = Revisions()  # that this version has
 
     @property
     def score(self) -> float | None:
@@ -57,6 +62,8 @@ def gather(
 ) -> list[StudyResults]:
     """Every point of the study at a scale, or of the part asked for, with its result where it has finished.
 
+    Results are of the newest revisions of agent and IDM that have their cells (`revisions.choose`).
+
     Where the store has further seeds of a point than the scale asks for, they are there too, unless `seeds` says how
     many; where it has none of them, none is missing. Scores are of the weights that the scale names, or of `policy`:
     every result keeps what both earn.
@@ -64,17 +71,24 @@ def gather(
     shelf: dict[str, tuple[dict | None, str]] = {}
     found: dict[tuple, StudyResults] = {}
 
+    def stored(cell: Cell) -> tuple[dict | None, str]:
+        if cell.hash not in shelf:
+            result, why = read(Path(store) / "cells" / cell.hash)
+            shelf[cell.hash] = result if policy is None or result is None else _of(result, policy), why
+        return shelf[cell.hash]
+
+    points = study.points(scale, seeds, only)
+    chosen = revisions.choose(points, lambda cell: stored(cell)[0] is not None)
+
     def look(points: Iterable[Point]) -> list[StudyResults]:
         fresh = {}
         for point in points:
-            name = point.cell.hash
-            if name not in shelf:
-                told, why = read(Path(store) / "cells" / name)
-                shelf[name] = told if policy is None or told is None else _of(told, policy), why
-            fresh[tuple(point.at.items())] = StudyResults(point.at, name, *shelf[name])
+            cell = revisions.shown(point, chosen)
+            one = StudyResults(point.at, cell.hash, *stored(cell), cell.revisions, point.cell.revisions)
+            fresh[tuple(point.at.items())] = one
         return [found.setdefault(key, one) for key, one in fresh.items() if key not in found]
 
-    look(study.points(scale, seeds, only))
+    look(points)
     asked, further = list(found.values()), []
     n = min(Counter(tuple((k, v) for k, v in one.at.items() if k != "seed") for one in asked).values())
     named = seeds or "seed" in (only or {})

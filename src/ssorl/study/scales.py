@@ -27,6 +27,9 @@ class Scale:
 
 _SMALL_DT = {"layers": 1, "heads": 1, "width": 32, "context": 5, "max_time": 1024, "batch": 16, "updates": 100}
 _SMALL_DT |= {"lr": 3e-3, "warmup": 10, "temperature_lr": 1e-3}
+# The presets `quick` of these two in version 0.1. Studies at a scale do not follow a change of the presets.
+_QUICK_BC = {"batch": 256, "updates": 50_000}
+_QUICK_IQL = {"hidden": (128, 128), "lr": 1e-3, "temperature": 0.3, "updates": 20_000}
 _LITE_DT = {"layers": 3, "width": 128, "batch": 64, "lr": 1e-3, "warmup": 1000, "updates": 30_000}
 
 SCALES: dict[str, Scale] = {
@@ -40,6 +43,8 @@ SCALES: dict[str, Scale] = {
         agents={
             "td3bc": {"hidden": (64, 64), "batch": 64, "updates": 200},
             "cql": {"hidden": (64, 64), "n_actions": 2, "batch": 64, "updates": 200},
+            "bc": _QUICK_BC,
+            "iql": _QUICK_IQL,
             "dt": _SMALL_DT,
             "dt-joint": _SMALL_DT | {"unlabelled": 16},
         },
@@ -56,6 +61,8 @@ SCALES: dict[str, Scale] = {
         agents={
             "td3bc": {"batch": 256},  # as it was published; with fewer updates some sets are hardly begun
             "cql": {"batch": 512, "n_actions": 4, "updates": 50_000},
+            "bc": _QUICK_BC,
+            "iql": _QUICK_IQL,
             "dt": _LITE_DT,
             "dt-joint": _LITE_DT | {"unlabelled": 64},
         },

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ssorl.study.grid import Cell
+from ssorl.study.cell import Cell
 from ssorl.study.store import begun, finished, wait_for_others, write_error
 from ssorl.utils.errors import ChangedError, SsorlError
 

@@ -9,12 +9,14 @@ from ssorl.envs.trust import imports_code
 from ssorl.utils.errors import SsorlError, nearest
 from ssorl.utils.validation import WHOLE_FROM_0, WHOLE_FROM_1, Rule, is_seed, number, whole
 
+PINNED = "0.1"  # the version whose default settings are kept in reference.py
 THIRDS = ("low", "med", "high")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "kind": ("return", "idm", "data"),
     "setup": ("coupled", "decoupled", None),
     "variant": ("baseline", "ss", "oracle"),
     "policy": ("last", "average", None),
+    "defaults": (PINNED, None),
     "labelled": (*THIRDS, None),
     "unlabelled": (*THIRDS, None),
 }

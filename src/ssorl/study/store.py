@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ssorl.study.grid import Cell, digest
+from ssorl.study.cell import Cell, digest
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import DamagedError, read_json, write_json, write_text
 
@@ -84,7 +84,7 @@ def _error(home: Path) -> str | None:
 def write(store: Path, cell: Cell, told: dict[str, Any], about: dict[str, Any]) -> None:
     """Write a result: whole or not at all, and what it is of first."""
     path, told_cell = folder(store, cell), cell.as_json()
-    write_json(path / "cell.json", {"cell": told_cell, **about})
+    write_json(path / "cell.json", {"cell": told_cell, "revisions": cell.revisions.as_json(), **about})
     write_json(path / "result.json", {"schema": SCHEMA, "cell": told_cell, **told})
     (path / "error.txt").unlink(missing_ok=True)
 
@@ -106,7 +106,7 @@ def write_error(store: Path, cell: Cell, text: str) -> None:
 
 
 def state(store: Path, cells: Iterable[Cell]) -> State:
-    """Count them."""
+    """Count finished, failed and unfinished cells."""
     done = failed = left = 0
     for cell in cells:
         if finished(store, cell):

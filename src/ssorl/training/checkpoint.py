@@ -23,6 +23,7 @@ from ssorl.agents.serialise import describe
 from ssorl.data.episodes import Episodes
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.files import DamagedError, sealed, write_sealed
+from ssorl.utils.identity import revision_of
 from ssorl.utils.networks import Params
 from ssorl.utils.trees import flat, unflat
 from ssorl.utils.version import __version__
@@ -56,7 +57,7 @@ def identify(agent: Agent, every: int, average: float, data: Sequence[str], runs
     counts = {"updates": agent.updates, "every": every, "average": average}
     shared = {"data": data[0]} if len(set(data)) == 1 else {}
     own = [run if shared else {**run, "data": one} for run, one in zip(runs, data, strict=True)]
-    return {"engine": ENGINE, **describe(agent), **counts, **shared, "runs": own}
+    return {"engine": ENGINE, **describe(agent), "revision": revision_of(agent), **counts, **shared, "runs": own}
 
 
 def identify_data(eps: Episodes) -> str:
@@ -121,7 +122,13 @@ def _load(path: Path, identity: dict, like: Any, n_runs: int) -> TrainingCheckpo
         about = file.about
         if about.get("kind") != TRAINING:
             raise ValueError("its about.json describes another kind of file")
-        if found := differences(about["training"], json.loads(json.dumps(identity))):
+        stored = {"revision": 0, **about["training"]}  # version 0.1 wrote none
+        if stored["revision"] != identity["revision"]:
+            raise SsorlError(
+                f"{path}: was begun with revision {str(stored['revision'])[:80]} of {identity['agent']} and this "
+                f"version has revision {identity['revision']}, which gives other results; train into another folder"
+            )
+        if found := differences(stored, json.loads(json.dumps(identity))):
             more = f" and {len(found) - 3} more differences" if len(found) > 3 else ""
             raise SsorlError(
                 f"{path}: is a checkpoint of another training ({'; '.join(found[:3])}{more}); train into another "

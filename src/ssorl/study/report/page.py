@@ -26,6 +26,7 @@ from ssorl.study.report.claims import ledger_figures, ledger_words
 from ssorl.study.report.files import markdown, pictures
 from ssorl.study.report.svg import draw
 from ssorl.study.results import StudyResults, gather, values
+from ssorl.study.revisions import explain_shown, name_revisions
 from ssorl.study.scales import find_scale
 from ssorl.study.store import holding
 from ssorl.utils.files import write_text
@@ -81,7 +82,7 @@ def page(
             badge=badge,
             warn=scale == "smoke",
             answer=said.replace(" %", "\N{NO-BREAK SPACE}%"),
-            caveats=caveats(scale, found) + more,
+            caveats=caveats(scale, found) + explain_shown(found) + more,
             facts=_facts(study, scale, found),
             sections=[_section(figure) for figure in drawn],
             note="Finished cells are never run again; the second command draws this page anew.",
@@ -119,6 +120,7 @@ def _facts(study: Study, scale: str, found: list[StudyResults]) -> list[tuple[st
     done = sum(one.result is not None for one in cells.values())
     seeds = max((len(values([o for o in found if o.result], "seed")), 0))
     out = [("cells", f"{done:,} of {len(cells):,}"), ("seeds", str(seeds)), ("scale", scale)]
+    out += [("revisions", names)] if (names := name_revisions(found)) else []
     return [*out, ("in the paper", study.paper)] if study.paper else out
 
 
