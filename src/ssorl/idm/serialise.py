@@ -171,9 +171,10 @@ def config_from_json(kind: type[Spec], found: Any) -> Spec:
         ValueError: a field is missing or unknown, or a value has another type.
     """
     defaults = {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]
-    if not isinstance(found, dict) or (odd := check_names(found, kind)):
-        odd = ", ".join(odd) if isinstance(found, dict) else escaped(found)
-        raise ValueError(f"settings of another version: {escaped(odd)}")
+    if not isinstance(found, dict):
+        raise ValueError(f"its settings are {escaped(found)}")
+    if odd := check_names(found, kind):
+        raise ValueError(f"settings of another version: {escaped(', '.join(odd))}")
     return kind(**{name: _like(name, value, defaults[name]) for name, value in found.items()})
 
 
