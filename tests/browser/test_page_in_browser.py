@@ -1,7 +1,6 @@
 """The page as a reader meets it, in a real browser."""
 
 import csv
-import time
 
 import pytest
 from support.looking import CONTRAST, NASTY, visible
@@ -59,7 +58,7 @@ def test_the_keyboard_reaches_everything(chrome, run_page):
     chrome.open(run_page)
     chrome.press("Tab", 9)
     assert chrome.js("document.activeElement.className") == "skip"
-    time.sleep(0.3)  # it slides in
+    chrome.settle()  # it slides in
     assert chrome.js("document.activeElement.getBoundingClientRect().top") >= 0
     seen = []
     for _ in range(6):
@@ -133,12 +132,9 @@ def test_text_from_files_stays_text(chrome, tmp_path):
 
 def test_the_values_can_be_downloaded(chrome, run_page, tmp_path):
     chrome.open(run_page)
-    chrome("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
-    chrome.js("document.querySelector('details').open = true; document.querySelector('.download').click()")
-    for _ in range(100):
-        if (path := tmp_path / "scores.csv").exists():
-            break
-        time.sleep(0.05)
+    chrome.js("document.querySelector('details').open = true")
+    path = chrome.download(tmp_path, lambda: chrome.js("document.querySelector('.download').click()"))
+    assert path.name == "scores.csv"
     rows = list(csv.reader(path.read_text().splitlines()))
     assert rows[0][:4] == ["agent", "mean", "low", "high"] and len(rows) == 4
     assert float(rows[2][1]) == 61.2

@@ -1,6 +1,5 @@
 """A study's page as a reader meets it, in a real browser."""
 
-import time
 import xml.etree.ElementTree as ET
 from functools import partial
 
@@ -122,21 +121,12 @@ def test_the_keyboard_sorts_too_and_text_sorts_as_text(chrome, pages):
     assert chrome.js("document.activeElement.tagName + document.activeElement.textContent") == "BUTTONq = 10"
 
 
-def wait_for(path):
-    for _ in range(100):
-        if path.exists():
-            return path
-        time.sleep(0.05)
-    raise AssertionError(f"{path.name} was not downloaded")
-
-
 @pytest.mark.parametrize("name", ["main-medium-expert", "gap-medium-expert", "example-density"])
 def test_a_chart_can_be_saved_as_svg(chrome, pages, name, tmp_path):
     chrome.open(pages[name])
-    chrome("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     file = chrome.js("document.querySelector('.save').dataset.file")
-    click(chrome, "document.querySelector('.save')")
-    path = wait_for(tmp_path / file)
+    path = chrome.download(tmp_path, lambda: click(chrome, "document.querySelector('.save')"))
+    assert path.name == file
     root = ET.fromstring(path.read_text(encoding="utf-8"))
     assert root.tag == f"{SVG}svg" and int(root.get("width")) >= 320
     marks = [e for e in root.iter() if e.tag in (f"{SVG}path", f"{SVG}rect", f"{SVG}text")]
@@ -154,10 +144,10 @@ def test_a_chart_can_be_saved_as_svg(chrome, pages, name, tmp_path):
 
 def test_a_table_can_be_saved_as_csv(chrome, pages, tmp_path):
     chrome.open(pages["gap-medium-expert"])
-    chrome("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     file = chrome.js("document.querySelector('.download').download")
-    click(chrome, "document.querySelector('.download')")
-    rows = wait_for(tmp_path / file).read_text().splitlines()
+    path = chrome.download(tmp_path, lambda: click(chrome, "document.querySelector('.download')"))
+    rows = path.read_text().splitlines()
+    assert path.name == file
     assert rows[0] == "quality,baseline,baseline low,baseline high,SS,SS low,SS high" and len(rows) == 7
     assert rows[2].endswith(",,,")  # SS is missing at q = 30
 

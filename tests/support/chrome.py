@@ -8,11 +8,15 @@ import select
 import shutil
 import signal
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from support.clock import patience
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-dev-shm-usage"
 FLAGS += " --no-first-run --disable-extensions --disable-sync --hide-scrollbars --remote-debugging-pipe"
-PATIENCE = 30.0  # seconds for an answer: a loaded machine may be slow to start
 
 
 def find() -> str | None:
@@ -51,7 +55,8 @@ class Chrome:
         return self._until(lambda m: m.get("id") == self.count)["result"]
 
     def _until(self, wanted):
-        deadline = time.monotonic() + PATIENCE
+        """The first message, from now on, that is wanted."""
+        deadline = time.monotonic() + patience()
         while True:
             while b"\0" in self.buffer:
                 raw, self.buffer = self.buffer.split(b"\0", 1)
@@ -63,7 +68,7 @@ class Chrome:
                 if wanted(message):
                     return message
             if not select.select([self.out], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"the browser said nothing for {PATIENCE:.0f} s")
+                raise TimeoutError(f"waited {patience():.0f} s for the browser in vain")
             part = os.read(self.out, 1 << 20)
             if not part:
                 raise RuntimeError("the browser has ended")
@@ -93,6 +98,36 @@ class Chrome:
         for kind in ("rawKeyDown", "keyUp"):
             self("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
+    def settle(self) -> None:
+        """Wait until all transitions and animations of the page have ended."""
+        self.js("Promise.all(document.getAnimations().map(a => a.finished)).then(() => 0)")
+
+    def when(self, condition: str) -> None:
+        """Wait until a change of the page makes a JavaScript condition true."""
+        self.js(
+            f"""new Promise(done => {{
+              const look = () => {{ if ({condition}) {{ watch.disconnect(); done(0); }} }};
+              const watch = new MutationObserver(look);
+              watch.observe(document, {{subtree: true, childList: true, attributes: true, characterData: true}});
+              look();
+            }})"""
+        )
+
+    def download(self, folder: Path, click: Callable[[], object]) -> Path:
+        """The file that a click downloads into a folder, when it is whole."""
+        self("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder), eventsEnabled=True)
+        before = len(self.events)
+        click()
+
+        def over(message: dict) -> bool:
+            known = message.get("method") == "Browser.downloadProgress"
+            return known and message["params"]["state"] in ("completed", "canceled")
+
+        last = next((m for m in self.events[before:] if over(m)), None) or self._until(over)
+        began = next(m for m in self.events[before:] if m["method"] == "Browser.downloadWillBegin")
+        assert last["params"]["state"] == "completed", began
+        return folder / began["params"]["suggestedFilename"]
+
     def picture(self, path) -> None:
         """A PNG of the whole page."""
         told = self("Page.captureScreenshot", format="png", captureBeyondViewport=True)
@@ -115,15 +150,13 @@ class Chrome:
         try:
             self.session = None
             self("Browser.close")
-            deadline = time.monotonic() + 5
-            while time.monotonic() < deadline:
-                if os.waitpid(self.pid, os.WNOHANG)[0]:
-                    return
-                time.sleep(0.05)
+            while select.select([self.out], [], [], patience())[0] and os.read(self.out, 1 << 20):
+                pass  # until its end of the pipe is closed
         except (OSError, RuntimeError, TimeoutError):
             pass
         finally:
             for fd in (self.out, self.into):
                 os.close(fd)
-        os.killpg(self.pid, signal.SIGKILL)  # its own group: the browser and its children
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # its own group: the browser and its children
         os.waitpid(self.pid, 0)

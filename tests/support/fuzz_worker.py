@@ -1,7 +1,7 @@
 """Loads mutated files of one format, one line of output a case; a process of its own, so that a crash shows.
 
 python -m support.fuzz_worker FORMAT COUNT FOLDER [FIRST]: case i depends on FORMAT and i alone, so it can be repeated.
-A case that takes longer than 20 s ends the process with a traceback.
+A case that hangs ends the process with a traceback.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 from ssorl.data import Episodes, load, save
 from ssorl.data.stats import profile
 from ssorl.utils.errors import SsorlError
+from support.clock import patience
 from support.samples import make, place, poke
 
-SECONDS = 20
 MEMORY = 6 << 30  # bytes of address space: a forged size must be refused, not granted
 
 
@@ -168,7 +168,7 @@ def check(eps: Episodes) -> None:
 
 def answer(read: Callable[[Path], object], file: Path, named: Path) -> str:
     """What comes of loading: `loaded`; `refused`, by our own error, in a line with the name `named`; or BAD and why."""
-    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    faulthandler.dump_traceback_later(patience(60), exit=True)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.clock import patience
 from support.paths import environment
 from support.samples import assert_same, bits, make, place, poke
 from support.systems import TINY, hide, linear
@@ -157,12 +157,17 @@ def vars_of(eps):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_damaged_files_are_refused_in_parts_as_at_once(tmp_path, format):
+def test_damaged_files_are_refused_in_parts_as_at_once(tmp_path, format, campaign):
     """In a process of its own, as in test_fuzz.py."""
-    count = int(os.environ.get("SSORL_FUZZ", "300")) // 5
+    count = campaign.count(3000)
     command = [sys.executable, "-m", "support.stream_worker", format, str(count), str(tmp_path)]
     done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, errors="backslashreplace", timeout=60 + count
+        command,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        timeout=patience(600 + count),
     )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, f"{lines[-1:]}\n{done.stderr[-3000:]}"
