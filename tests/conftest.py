@@ -27,6 +27,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("support")  # the helpers' assertions show their values, too
 
@@ -45,6 +46,13 @@ pytest_plugins = ["support.looking"]  # the browser's fixtures
 
 def pytest_addoption(parser) -> None:
     parser.addoption("--campaign", action="store_true", help="all kill points and mutated files, not a seeded 2 %%")
+
+
+def pytest_configure(config) -> None:
+    """Hypothesis tries the same examples each time, new ones in a campaign, and never minds how long one takes."""
+    campaign, slow = config.getoption("--campaign"), [HealthCheck.too_slow]
+    settings.register_profile("ssorl", deadline=None, derandomize=not campaign, suppress_health_check=slow)
+    settings.load_profile("ssorl")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,16 +17,6 @@ from ssorl.utils.progress import Progress
 def run(capsys, *args: str) -> str:
     main(["data", *args])
     return capsys.readouterr().out
-
-
-def test_help_is_quick():
-    ssorl = Path(sys.executable).with_name("ssorl")
-    best = 9.0
-    for _ in range(3):
-        began = time.perf_counter()
-        out = subprocess.run([ssorl, "--help"], capture_output=True, text=True, check=True).stdout
-        best = min(best, time.perf_counter() - began)
-    assert "data" in out and best < 0.5
 
 
 def test_version_and_a_reader_that_stops_reading():

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -130,18 +129,19 @@ def test_mistakes_get_one_sentence_and_leave_nothing(capsys, monkeypatch, folder
     assert sorted(os.listdir()) == before
 
 
-SLOWED = """
-import time
+# Labels parts of two trajectories, and at the third waits for a line that never comes.
+HELD = """
+import itertools, sys
 from ssorl.idm import stream
-label = stream.label
-def slow(*args):
-    print("part", flush=True)
-    time.sleep(0.3)
+label, numbers = stream.label, itertools.count(1)
+def held(*args):
+    if next(numbers) == 3:
+        print("third", flush=True)
+        sys.stdin.readline()
     return label(*args)
-stream.label = slow
+stream.label = held
 from ssorl.data import stream as parts
 parts.SIZE = 40
-import sys
 from ssorl.cli import main
 main(sys.argv[1:])
 """
@@ -151,12 +151,10 @@ main(sys.argv[1:])
 def test_killed_in_the_middle_leaves_no_half_file(tmp_path, folder, out):
     args = ["label", folder / "gaps.hdf5", "--idm", folder / "idm", "--out", tmp_path / out, "--stream"]
     args += ["--report", tmp_path / "r.png", "--save-idm", tmp_path / "m"]
-    command = [sys.executable, "-c", SLOWED, *map(str, args)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as job:
+    command = [sys.executable, "-c", HELD, *map(str, args)]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=subprocess.DEVNULL, text=True) as job:
         assert job.stdout is not None
-        for _ in range(3):  # two parts are written, or about to be
-            assert job.stdout.readline() == "part\n"
-        time.sleep(0.1)
+        assert job.stdout.readline() == "third\n"  # two parts are written, or about to be
         job.send_signal(signal.SIGKILL)
     assert job.returncode == -signal.SIGKILL
     left = os.listdir(tmp_path)

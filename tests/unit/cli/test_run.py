@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from support.clock import patience
 from support.systems import hide
 
 from ssorl.cli import main
 from ssorl.data import load, save
+from ssorl.training.metrics import lines
 
 # Nets and numbers so small that a run is a matter of compiling; the same in every test, so that is done once.
 TINY = ["--agent", "bc", "--updates", "20", "--set", "hidden=8,", "batch=16", "--idm", "paper", "--idm-updates", "40"]
@@ -34,6 +35,20 @@ def replace(a, b):
 os.replace = replace
 from ssorl.cli import main
 main(sys.argv[1:])
+"""
+
+# Runs the command and presses Ctrl-C while policies are played at the second look at the agents' training.
+STOPPED = """
+import itertools, os, signal
+from ssorl.evaluation import rollout
+real, looks = rollout.evaluate, itertools.count(1)
+def evaluate(*args, **options):
+    if next(looks) == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(*args, **options)
+rollout.evaluate = evaluate
+from ssorl.cli import main
+main()
 """
 
 
@@ -110,7 +125,7 @@ def test_killed_at_each_stage_it_ends_in_the_same_bits(folder, result):
     kills += [("after", "policies/ss-0.npz"), ("before", "evaluation.npz"), ("after", "result.json")]
     for when, words in kills:
         job = ssorl(KILLED, when, words, *args)
-        _, err = job.communicate(timeout=120)
+        _, err = job.communicate(timeout=patience())
         assert job.returncode == -signal.SIGKILL, err
     main([str(a) for a in args])
     assert bits(folder / "killed") == result and (folder / "killed" / "report.html").is_file()
@@ -118,14 +133,9 @@ def test_killed_at_each_stage_it_ends_in_the_same_bits(folder, result):
 
 
 def test_ctrl_c_says_how_to_go_on(folder):
-    args = ["run", folder / "full.npz", *TINY, "--updates", "4000000", "--out", folder / "stopped"]
-    job = ssorl("from ssorl.cli import main; main()", *args)
-    while not (folder / "stopped" / "proxies" / "0.npz").exists():
-        assert job.poll() is None
-        time.sleep(0.05)
-    time.sleep(1)  # into the training, or into a compilation before it
-    job.send_signal(signal.SIGINT)
-    _, err = job.communicate(timeout=60)
+    args = ["run", folder / "full.npz", *TINY, "--out", folder / "stopped"]
+    _, err = (job := ssorl(STOPPED, *args)).communicate(timeout=patience())
+    assert len({line["at"] for line in lines(folder / "stopped" / "metrics.jsonl")}) == 1  # the first look
     assert job.returncode == 130 and "the same command goes on from there" in err and "Traceback" not in err
     assert err.splitlines()[-1].strip().startswith("ssorl run ") and "--out" in err.splitlines()[-1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -11,13 +12,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.clock import patience, until
 from support.paths import ROOT
 
 from ssorl import __version__
@@ -99,7 +100,7 @@ def nodes() -> Iterator[Nodes]:
     home = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short: names of sockets have a limit
     made = Nodes(home)
     yield made
-    made.process.communicate(timeout=60)
+    made.process.communicate(timeout=patience())
     shutil.rmtree(home, ignore_errors=True)
 
 
@@ -108,13 +109,6 @@ def told(store: Path, cell: Cell) -> dict:
     found = result(store, cell)
     assert found is not None
     return {k: v for k, v in found.items() if k != "timings"}
-
-
-def until(there: Callable[[], object], seconds: float = 90) -> None:
-    end = time.monotonic() + seconds
-    while not there():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
 
 
 def begun(store: Path) -> list[Path]:
@@ -145,24 +139,53 @@ def alone(action: Callable[[], None]) -> threading.Thread:
 # On several nodes ------------------------------------------------------------------------------------------
 
 
+def waits_at_the_gate(text: str) -> str:
+    """Do a batch, but wait with its cells in hand as long as the file `gate` beside the store is locked."""
+    from ssorl.study import executor
+    from ssorl.study.ray_cluster import do_batch
+
+    real, gate = executor.begin_work, Path(json.loads(text)["store"]).with_name("gate")
+
+    def begin_work(*args: Any, **more: Any) -> Any:
+        path = real(*args, **more)
+        with gate.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+        return path
+
+    executor.begin_work = begin_work
+    try:
+        return do_batch(text)
+    finally:
+        executor.begin_work = real
+
+
 @linux
-def test_a_node_lost_in_the_middle(cells, done, nodes, tmp_path):
+def test_a_node_lost_in_the_middle(cells, done, nodes, tmp_path, monkeypatch):
     """A node is killed while it has a batch in hand, which is then done by the other one, and nothing is done twice."""
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+    monkeypatch.setattr(clusters, "do_batch", waits_at_the_gate)
+    tmp_path = tmp_path / "store"
+    tmp_path.mkdir()
+    gate = tmp_path.with_name("gate").open("w")
+    fcntl.flock(gate, fcntl.LOCK_EX)
     lost, kept, written, over = [], [], set(), threading.Event()
 
     def kill() -> None:
-        until(lambda: begun(tmp_path))
-        lost.extend(locked := holding(tmp_path))
-        at = f"[n.all_processes['raylet'][0].process.pid for n in nodes].index({parent(locked[0][0])})"
-        assert nodes.ask(f"made.remove_node(nodes.pop({at}), allow_graceful=False)") == "None"
-        kept.extend(cell.hash for cell in cells if finished(tmp_path, cell))
+        with gate:
+            until(lambda: len(begun(tmp_path)) == 2)
+            lost.extend(locked := holding(tmp_path))
+            at = f"[n.all_processes['raylet'][0].process.pid for n in nodes].index({parent(locked[0][0])})"
+            assert nodes.ask(f"made.remove_node(nodes.pop({at}), allow_graceful=False)") == "None"
+            kept.extend(cell.hash for cell in cells if finished(tmp_path, cell))
         while not over.wait(0.01):  # a result that is written again is another file of the same name
             written.update((path, path.stat().st_ino) for path in (tmp_path / "cells").glob("*/result.json"))
 
     killer, heard, said = alone(kill), [], []
     outcome = run(cells, tmp_path, Cluster(nodes.address), lambda *what: heard.append(what), said.append)
     over.set()
-    killer.join(10)
+    killer.join(patience())
     assert outcome == (4, {})
     assert len(gone := {name for pid, name in lost if pid == lost[0][0]}) == 2 and not gone & set(kept)
     assert [told(tmp_path, cell) for cell in cells] == [told(done, cell) for cell in cells]
@@ -221,7 +244,7 @@ def test_ctrl_c(cells, done, joined, dataset, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run([long], tmp_path)
     assert state(tmp_path, [long]) == (0, 0, 1)
-    until(lambda: free(tmp_path, long), 20)
+    until(lambda: free(tmp_path, long))
     assert run(cells[:1], tmp_path) == (1, {})
     assert told(tmp_path, cells[0]) == told(done, cells[0])
 
@@ -230,7 +253,7 @@ def stubborn(text: str) -> str:
     (Path(json.loads(text)["store"]) / "pid").write_text(str(os.getpid()))
     while True:
         with suppress(KeyboardInterrupt):
-            time.sleep(60)
+            signal.pause()
 
 
 @linux
@@ -243,7 +266,7 @@ def test_ctrl_c_ends_what_does_not_stop(cells, joined, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(cells, tmp_path)
     assert state(tmp_path, cells) == (0, 0, 4)
-    until(lambda: not Path(f"/proc/{pid.read_text()}").exists(), 20)
+    until(lambda: not Path(f"/proc/{pid.read_text()}").exists())
 
 
 def test_results_by_another_way(cells, done, joined, tmp_path):
@@ -288,7 +311,7 @@ def test_a_ray_is_started_for_the_command(dataset, tmp_path):
     env = {**os.environ, "RAY_TMPDIR": home, "HOME": home, "PYTHONWARNINGS": "error::RuntimeWarning"}
     args = [sys.executable, "-c", "from ssorl.cli import main; main()"]
     args += ["study", "run", "mine.toml", "--store", "here", "--ray"]
-    told = subprocess.run(args, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    told = subprocess.run(args, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=patience())
     assert told.returncode == 0, told.stderr
     assert "Ray: 1 machine" in told.stderr and "2 of 2 cells are done" in told.stderr
     assert "warn" not in told.stderr.lower() and told.stdout.strip() == "here/reports/mine-smoke.html"
