@@ -1,12 +1,14 @@
 """Simulators: batched MuJoCo for the locomotion tasks and mazes, Gymnasium's vector API for the rest."""
 
 from ssorl.envs.base import Env, Step
+from ssorl.envs.custom import ENVS, register_env
 from ssorl.envs.locomotion import SPECS, Locomotion
 from ssorl.envs.registry import horizon, make, simulator
 from ssorl.envs.scores import SCORES, normalise
 from ssorl.envs.trust import TrustedName, require_trusted
 
 __all__ = [
+    "ENVS",
     "SCORES",
     "SPECS",
     "Env",
@@ -16,6 +18,7 @@ __all__ = [
     "horizon",
     "make",
     "normalise",
-    "simulator",
+    "register_env",
     "require_trusted",
+    "simulator",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ssorl.envs.base import Env
+from ssorl.envs.custom import ENVS, build
 from ssorl.envs.locomotion import BY_ID, SPECS, Locomotion
 from ssorl.envs.maze import LAYOUTS, maze
 from ssorl.envs.pointmass import PointMass
@@ -24,20 +25,29 @@ def simulator(env: str, n_envs: int, threads: int | None) -> Env:
         # Gymnasium's own errors, without importing it where it was not needed.
         if not (isinstance(err, (ValueError, ImportError)) or type(err).__module__.startswith("gymnasium")):
             raise
-        known = ", ".join([*SPECS, *(name for name in SCORES if name not in SPECS), "pointmass"])
+        known = ", ".join([*SPECS, *(name for name in SCORES if name not in SPECS), "pointmass", *ENVS.names()])
         reason = " ".join(str(err).split()).rstrip(".")
         raise SsorlError(f"no environment {env!r} ({reason}); there are {known} and those of Gymnasium") from err
 
 
-def make(name: str, n_envs: int, threads: int | None = None) -> Env:
-    """`n_envs` copies of 'hopper', 'walker2d', 'halfcheetah' (v4), 'maze2d-…-dense', 'pointmass' or a Gymnasium id.
+def is_built_in(name: str) -> bool:
+    """Return whether ssorl has the environment itself, so that no extension can take the name."""
+    return name in LAYOUTS or name == PointMass.name or name in SPECS or name in BY_ID
 
-    A name `module:Id`, for which Gymnasium imports the module, must be a `TrustedName`: see `trust`.
-    `threads` (default: all cores) serves the batched simulators only and never changes a result.
+
+def make(name: str, n_envs: int, threads: int | None = None) -> Env:
+    """Return `n_envs` copies of an environment.
+
+    Args:
+        name: 'hopper', 'walker2d', 'halfcheetah' (v4), 'maze2d-…-dense', 'pointmass', a registered or installed
+            environment, or a Gymnasium id. A name `module:…`, which imports the module, must be a `TrustedName`.
+        n_envs: how many.
+        threads: of the batched simulators (default: all cores); they never change a result.
     """
     if name in LAYOUTS:
         return maze(name, n_envs, threads)
     if name == PointMass.name:
         return PointMass(n_envs)
-    spec = SPECS.get(name) or BY_ID.get(name)
-    return Locomotion(name, spec, n_envs, threads) if spec else VectorEnv(name, n_envs)
+    if spec := SPECS.get(name) or BY_ID.get(name):
+        return Locomotion(name, spec, n_envs, threads)
+    return build(name, n_envs) or VectorEnv(name, n_envs)

@@ -1,5 +1,6 @@
 """Any other Gymnasium environment behind the same interface, through Gymnasium's own vector API."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,24 @@ from ssorl.utils.extras import require
 
 
 class VectorEnv:
-    """`n_envs` copies of a Gymnasium environment with box actions; dict observations are flattened, keys by name."""
+    """`n_envs` copies of a Gymnasium environment with box actions; dict observations are flattened, keys by name.
 
-    def __init__(self, name: str, n_envs: int):
-        require_trusted(name)
+    Args:
+        name: a Gymnasium id, or what `make` is called.
+        n_envs: how many copies.
+        make: returns one environment; by default `gymnasium.make` does, by its id and without a time limit.
+    """
+
+    def __init__(self, name: str, n_envs: int, make: Callable[[], Any] | None = None):
+        if make is None:
+            require_trusted(name)
         require("sim", "gymnasium")
         import gymnasium as gym  # slow to import, and the fast path never needs it
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
         def one() -> "gym.Env":
             # -1: no time limit inside, because truncation is the caller's here.
-            env = gym.make(name, max_episode_steps=-1, disable_env_checker=True)
+            env = gym.make(name, max_episode_steps=-1, disable_env_checker=True) if make is None else make()
             flat = isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1
             if flat:
                 return env
@@ -39,7 +47,8 @@ class VectorEnv:
         self.n_obs, self.n_act = int(np.prod(obs_space.shape)), act_space.shape[0]
         self.act_low, self.act_high = act_space.low.astype(float), act_space.high.astype(float)
         # The registry knows an id without the module that `module:id` had it imported from.
-        self.horizon = gym.spec(name.rpartition(":")[2]).max_episode_steps or 1000
+        spec = gym.spec(name.rpartition(":")[2]) if make is None else None
+        self.horizon = (spec.max_episode_steps if spec else _time_limit(self._envs.envs[0])) or 1000
         self._dtype = act_space.dtype
         self._obs = np.zeros((n_envs, self.n_obs))
         self.cut = np.zeros(n_envs, bool)
@@ -69,6 +78,15 @@ class VectorEnv:
     def load(self, state: Floats) -> Floats:
         """Not possible, see `save`."""
         raise NotImplementedError(f"{self.name}: Gymnasium environments cannot be put back to a saved state")
+
+
+def _time_limit(env: Any) -> int | None:
+    """The steps after which an environment cuts an episode: a wrapper's limit, or its own attribute `horizon`."""
+    while env is not None:
+        if limit := getattr(env, "_max_episode_steps", None) or getattr(env, "horizon", None):
+            return int(limit)
+        env = getattr(env, "env", None)
+    return None
 
 
 def _by_name(space: Any) -> Any:

@@ -1,7 +1,7 @@
 """Policy files: arrays by name with a checksum of every byte, never a pickle.
 
-Nothing in a file is executed: the agent is rebuilt from `AGENTS`, and the arrays must have the shapes that the agent's
-`init` gives.
+Nothing in a file is executed: the agent is one that `AGENTS` finds or that the user names, and the arrays must have the
+shapes that the agent's `init` gives.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from ssorl.agents import AGENTS
 from ssorl.agents.base import Agent
 from ssorl.agents.serialise import describe, rebuild
 from ssorl.data.stats import Standardiser
 from ssorl.training.checkpoint import VERSIONS
 from ssorl.utils.display import short_repr
-from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import sealed, write_sealed
 from ssorl.utils.identity import Revisions, read_revisions, revision_of
 from ssorl.utils.networks import Params
@@ -82,24 +80,21 @@ def save_policy(
         "versions": VERSIONS,
         "revisions": Revisions(revision_of(agent), idm_revision).as_json(),
     }
-    if about["agent"] not in AGENTS:
-        raise SsorlError(
-            f"the agent {about['agent']} is not one of {', '.join(AGENTS)}; add it to AGENTS, so that its policies "
-            "can be loaded"
-        )
     scales = {"scaler/mean": scaler.mean, "scaler/std": scaler.std, "act/low": act_low, "act/high": act_high}
     arrays = flat(jax.device_get(params), "params")
     write_sealed(path, about, {**arrays, **{k: np.asarray(v, np.float32) for k, v in scales.items()}})
 
 
-def load_policy_file(path: Path | str) -> PolicyFile:
+def load_policy_file(path: Path | str, named: type[Agent] | None = None) -> PolicyFile:
     """Read a file that `save_policy` wrote.
 
     Args:
         path: the file.
+        named: the class of the file's agent, if the user named it; see `ssorl.agents.serialise.rebuild`.
 
     Raises:
         DataError: the file cannot be read, is damaged, or is not a policy.
+        SsorlError: its agent is not known.
     """
     with sealed(
         path, "a saved policy", "; delete it and run the command that wrote it again, or copy it again"
@@ -109,7 +104,7 @@ def load_policy_file(path: Path | str) -> PolicyFile:
             raise ValueError("its about.json describes another kind of file")
         if about["version"] != POLICY_VERSION:
             raise ValueError(f"its format has version {about['version']}, this ssorl reads version {POLICY_VERSION}")
-        agent = rebuild(about)
+        agent = rebuild(about, path, named)
         n_obs, n_act = (_whole_number(name, about[name]) for name in ("n_obs", "n_act"))
         like = jax.eval_shape(lambda: agent.policy(agent.init(jax.random.key(0), n_obs, n_act)))
         sizes = {"scaler/mean": n_obs, "scaler/std": n_obs, "act/low": n_act, "act/high": n_act}

@@ -1,9 +1,9 @@
-"""Where trajectories come from: one file a format, one dict that names them.
+"""Dataset formats by name: load trajectories from files, folders and named collections, and save them.
 
-A format module offers `sniff(path)`, `load(path, wish)` and `save(eps, path, extras)`, and where the format allows to
-go through a file in parts also `parted(path, wish)` and `save_parts(about, parts, path)`. A collection (`builtin/`,
-`sim/`, `d4rl/`, `minari/`) offers `load_id(name, …)`, and `located(name)` where its sets are files. Modules are
-imported on use, so the command line stays quick.
+Each format is a module with the functions of `base.Format`. Where files of a format can be read in parts, it also has
+`open_parts(path, options)` and `save_parts(outline, parts, path)`. A collection (`builtin/`, `sim/`, `d4rl/`, `minari/`)
+has `load_id(name, …)`, and `local_path(name)` where its datasets are files. Modules are imported on use, so the command
+line stays quick.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ import os
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from ssorl.data.episodes import Episodes, concat
+from ssorl.data.formats.base import Format, check_format
 from ssorl.data.stream import PartReader
 from ssorl.data.validate import READ_ALL, ReadOptions
 from ssorl.utils.errors import DataError
 from ssorl.utils.files import atomic
+from ssorl.utils.registry import Registry, TrustedName
 
-FORMATS: dict[str, str] = {  # name -> module; sniffed in this order
+BUILT_IN: dict[str, str] = {  # name -> module; sniffed in this order, before registered and installed formats
     "npz": "ssorl.data.formats.npz",
     "d4rl": "ssorl.data.formats.d4rl",
     "minari": "ssorl.data.formats.minari",
     "lerobot": "ssorl.data.formats.lerobot",
     "pickle": "ssorl.data.formats.pickles",
 }
+FORMATS: Registry[Any] = Registry("format", "ssorl.formats", "--format", BUILT_IN, check_format, modules=True)
 COLLECTIONS: dict[str, str] = {  # prefix -> module
     "builtin": "ssorl.data.collections.pointmass",
     "sim": "ssorl.data.sim.datasets",
@@ -41,12 +44,39 @@ RESERVED = {"obs", "act", "rew", "terminated", "start", "meta", "observations", 
 RESERVED |= {"rewards", "terminals", "dones", "timeouts", "action", "episode_index", "frame_index", "index", "ssorl"}
 
 
-def load(name: str | Path, format: str | None = None, min_length: int = 0, actions: bool = True) -> Episodes:
-    """Trajectories from `builtin/…`, `d4rl/…`, `minari/…` or a path, whose format is looked up in the file."""
+def register_format(name: str, format: Format) -> None:
+    """Make a dataset format known under a name in this process.
+
+    Other processes do not know it. A package that declares the module as an entry point of the group `ssorl.formats`
+    makes it known wherever the package is installed.
+
+    Args:
+        name: what `--format` and `--to` call it; not the name of a built-in format.
+        format: a module or an object with the functions of `ssorl.data.formats.base.Format`.
+
+    Raises:
+        SsorlError: the name is taken, or a function is missing.
+    """
+    FORMATS.register(name, format)
+
+
+def load(name: str | Path, format: str | Format | None = None, min_length: int = 0, actions: bool = True) -> Episodes:
+    """Return trajectories from a file, a folder or a collection.
+
+    Args:
+        name: `builtin/…`, `sim/…`, `d4rl/…`, `minari/…` or a path.
+        format: a built-in, registered or installed format, the module of one, or one itself; by default the first that
+            recognises the file.
+        min_length: leave out trajectories of fewer steps.
+        actions: whether to read actions; if not, all are missing.
+
+    Raises:
+        DataError: there is no such dataset, or it cannot be read.
+    """
     options = ReadOptions(min_length, actions)
     path, prefix = Path(name), str(name).partition("/")[0]
     if format is not None:
-        return _format(format).load(_existing(path), options)
+        return _chosen(format).load(_existing(path), options)
     if prefix in COLLECTIONS and not os.path.exists(path):
         return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], options)
     return _sniffed(_existing(path)).load(path, options)
@@ -60,19 +90,19 @@ def open_parts(name: str | Path, format: str | None = None, options: ReadOptions
         if not hasattr(collection, "local_path"):
             raise DataError(f"{name}: is not kept in a file that can be read in parts; leave out --stream")
         path = collection.local_path(source.partition("/")[2])
-    module = _format(format) if format is not None else _sniffed(_existing(path))
+    module: Any = _chosen(format) if format is not None else _sniffed(_existing(path))
     if not hasattr(module, "open_parts"):
         raise DataError(
-            f"{name}: a pickle is one object, which can only be read whole; leave out --stream, or convert it to "
-            "another format first (`ssorl data convert`)"
+            f"{name}: its format can only be read whole; leave out --stream, or convert it to another format first "
+            "(`ssorl data convert`)"
         )
     found = module.open_parts(_existing(path), options)
     return found._replace(meta=replace(found.meta, source=source))
 
 
-def _sniffed(path: Path) -> ModuleType:
-    """The module of the format that a file or folder is in."""
-    for known in FORMATS:
+def _sniffed(path: Path) -> Format:
+    """The format that a file or folder is in; installed ones are imported only if no other recognises it."""
+    for known in FORMATS.names():
         module = _format(known)
         if module.sniff(path):
             return module
@@ -100,14 +130,22 @@ def pair(labelled: Episodes, unlabelled: Episodes) -> Episodes:
 def save(
     eps: Episodes,
     path: str | Path,
-    format: str | None = None,
+    format: str | Format | None = None,
     force: bool = False,
     extras: dict[str, np.ndarray] | None = None,
 ) -> None:
-    """Write in the format asked for or told by the suffix (`.npz .hdf5 .pkl`), whole or not at all.
+    """Write trajectories, whole or not at all.
 
-    `extras` are more arrays with a row a step, such as which actions are proxies; each format has a place for them
-    where no reader looks by itself (docs/labels.md).
+    Args:
+        eps: the trajectories.
+        path: the file or folder.
+        format: as for `load`; by default the suffix of `path` says it (`.npz .hdf5 .pkl`).
+        force: replace what is there.
+        extras: further arrays with a row a step, such as which actions are proxies; each format has a place for them
+            where no reader looks by itself (docs/labels.md).
+
+    Raises:
+        DataError: it cannot be written there, or in that format.
     """
     module = writer(path, format, force)
     extras = extras or {}
@@ -118,27 +156,50 @@ def save(
         module.save(eps, fresh, extras)
 
 
-def writer(path: str | Path, format: str | None = None, force: bool = False) -> ModuleType:
-    """The module that can write there, or a sentence that says why none can: to be asked before a long computation."""
+def writer(path: str | Path, format: str | Format | None = None, force: bool = False) -> Format:
+    """Return the format that can write there, before a long computation begins.
+
+    Args:
+        path: where to write.
+        format: as for `load`; by default the one that the suffix of `path` names.
+        force: whether something that is there may be replaced.
+
+    Raises:
+        DataError: no format is named, or it cannot write, or something is there already.
+    """
     path = Path(path)
-    format = format or SUFFIXES.get(path.suffix)
-    if format is None:
-        raise DataError(
-            f"{path}: end it in {', '.join(SUFFIXES)}; `ssorl data convert` and `ssorl label` write the formats "
-            f"{', '.join(FORMATS)} under any name, with --to"
-        )
-    module = _format(format)
+    format = format if format is not None else _by_suffix(path)
+    module, name = _chosen(format), format if isinstance(format, str) else FORMATS.name_of(format)
+    if not hasattr(module, "save"):
+        raise DataError(f"{path}: ssorl reads the format {name} and cannot write it; choose another with --to")
     if path.exists() and not force:
         raise DataError(f"{path}: exists already; choose another name or pass --force")
     if path.is_dir() and not module.sniff(path):
-        raise DataError(f"{path}: is a folder but no {format} dataset, so nothing replaces it; choose another name")
+        raise DataError(f"{path}: is a folder but no {name} dataset, so nothing replaces it; choose another name")
     return module
 
 
-def _format(name: str) -> ModuleType:
-    if name not in FORMATS:
-        raise DataError(f"{name!r} is no format ssorl knows; choose one of {', '.join(FORMATS)}")
-    return import_module(FORMATS[name])
+def _by_suffix(path: Path) -> str:
+    """The name of the format that the name of a file asks for."""
+    if path.suffix in SUFFIXES:
+        return SUFFIXES[path.suffix]
+    for name, format in FORMATS.installed() if path.suffix else ():
+        if path.suffix in getattr(format, "suffixes", ()):
+            return name
+    raise DataError(
+        f"{path}: end it in {', '.join(SUFFIXES)}; `ssorl data convert` and `ssorl label` write the formats "
+        f"{', '.join(FORMATS.names())} under any name, with --to"
+    )
+
+
+def _chosen(format: str | Format) -> Format:
+    """The format that the caller named; files never name one."""
+    return _format(TrustedName(format)) if isinstance(format, str) else check_format(type(format).__name__, format)
+
+
+def _format(name: str) -> Format:
+    found = FORMATS.find(name)
+    return import_module(found) if isinstance(found, str) else found  # type: ignore[return-value]
 
 
 def _existing(path: Path) -> Path:
