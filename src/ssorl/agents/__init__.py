@@ -85,7 +85,7 @@ def make(name: str, preset: str = "paper", **settings: Any) -> Agent:
     return kind(**{**kind.PRESETS[preset], **{key: plain(value) for key, value in settings.items()}})
 
 
-def chosen(agent: str | Agent | type[Agent], preset: str = "paper", settings: dict[str, Any] | None = None) -> Agent:
+def resolve(agent: str | Agent | type[Agent], preset: str = "paper", settings: dict[str, Any] | None = None) -> Agent:
     """Return the agent that the user chose by name, class or instance; classes and instances become known by it.
 
     Args:
@@ -96,13 +96,26 @@ def chosen(agent: str | Agent | type[Agent], preset: str = "paper", settings: di
     Raises:
         SsorlError: there is no such agent, preset or setting, or an instance comes with settings.
     """
-    if isinstance(agent, str):
-        return make(TrustedName(agent), preset, **(settings or {}))
-    kind: Any = agent if isinstance(agent, type) else type(agent)
-    if kind not in AGENTS.values():
-        AGENTS.adopt(kind)
-    if isinstance(agent, type):
-        return make(AGENTS.name_of(kind), preset, **(settings or {}))
+    kind = agent_class(agent)
+    if isinstance(agent, str | type):
+        return make(agent if isinstance(agent, str) else AGENTS.name_of(kind), preset, **(settings or {}))
     if settings:
         raise SsorlError(f"{next(iter(settings))} is a setting of the agent, which was given ready-made; set it there")
     return agent
+
+
+def agent_class(agent: str | Agent | type[Agent]) -> type[Agent]:
+    """Return the class of the agent that the user named or passed, which is known in this process from then on.
+
+    Args:
+        agent: a name, `module:Class`, a class, or an instance.
+
+    Raises:
+        SsorlError: there is no such agent, or the class lacks something.
+    """
+    if isinstance(agent, str):
+        return AGENTS.find(TrustedName(agent))
+    kind = agent if isinstance(agent, type) else type(agent)
+    if kind not in AGENTS.values():
+        AGENTS.adopt(kind)
+    return kind

@@ -108,10 +108,20 @@ def _keys(module: str, name: str) -> list[str]:
     return []
 
 
+def _installed(group: str) -> list[str]:
+    """The extensions of one kind that packages install; none is imported."""
+    from importlib.metadata import entry_points
+
+    return sorted(point.name for point in entry_points(group=group))
+
+
 NAMES: dict[str, Callable[[], list[str]]] = {  # by the field that they are for
     "dataset": _datasets,
     "words": _datasets,
     "name": _studies,
-    "agent": lambda: _keys("agents/__init__.py", "AGENTS"),
-    "idm": lambda: _keys("idm/__init__.py", "IDMS"),
+    "agent": lambda: [*_keys("agents/__init__.py", "BUILT_IN"), *_installed("ssorl.agents")],
+    "idm": lambda: [*_keys("idm/__init__.py", "IDMS"), *_installed("ssorl.idms")],
+    "format": lambda: [*_keys("data/formats/__init__.py", "BUILT_IN"), *_installed("ssorl.formats")],
+    "to": lambda: [*_keys("data/formats/__init__.py", "BUILT_IN"), *_installed("ssorl.formats")],
+    "env": lambda: _installed("ssorl.envs"),
 }

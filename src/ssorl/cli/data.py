@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from ssorl.cli.options import Flat, Format, Input, Json, Recipe, Source, arg, print_json, tell
+from ssorl.cli.options import Flat, Input, Json, Recipe, Source, WrittenFormat, arg, print_json, tell
 from ssorl.utils.errors import SsorlError
 
 
@@ -79,9 +79,7 @@ class DataConvert:
     out: Annotated[
         Path | None, arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")
     ] = None
-    to: Annotated[Format | None, arg("{npz,d4rl,minari,lerobot,pickle}", "the format, where the suffix says none")] = (
-        None
-    )
+    to: WrittenFormat = None
     action_range: Annotated[
         str | None, arg("R|LOW:HIGH,…", "declare what the robot can do: ±R or from LOW to HIGH, for all or one each")
     ] = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ssorl.cli.options import Json, arg, print_json
+from ssorl.cli.options import Json, OwnAgent, arg, print_json
 from ssorl.evaluation import EPISODES
 from ssorl.utils.errors import SsorlError
 
@@ -22,6 +22,7 @@ class Evaluate:
     episodes: Annotated[int, arg("N", f"episodes a policy ({EPISODES})")] = EPISODES
     seed: Annotated[int, arg("N", "of the starting states (0)")] = 0
     variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle, or all (ss)")] = None
+    agent: OwnAgent = None
     video: Annotated[Path | None, arg("FILE", "film the first policy's first episode to a .gif or .mp4")] = None
     force: bool = False  # replace a film that is there
     json: Json = False
@@ -38,7 +39,7 @@ class Evaluate:
         from ssorl.utils.progress import Progress
 
         files = find_policies(self.path, self.variant)
-        policies = [load_policy(file) for file in files]
+        policies = [load_policy(file, agent=self.agent) for file in files]
         env = TrustedName(self.env) if self.env else policies[0].env
         if env is None:
             raise SsorlError(

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from ssorl.cli.options import Flat, Format, Input, Json, Preset, Recipe, arg, note, print_json
+from ssorl.cli.options import Flat, Input, Json, Preset, Recipe, WrittenFormat, arg, note, print_json
 from ssorl.utils.errors import SsorlError
 
 
@@ -25,9 +25,7 @@ class Label:
     input: Flat[Input]
     recipe: Flat[Recipe]
     out: Annotated[Path, arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")]
-    to: Annotated[Format | None, arg("{npz,d4rl,minari,lerobot,pickle}", "the format, where the suffix says none")] = (
-        None
-    )
+    to: WrittenFormat = None
     union: bool = False  # with two files: the labelled trajectories before the others, not the others alone
     split: Annotated[Path | None, arg("FILE", "hide the actions that this saved split hides")] = None
     idm: Annotated[str, arg("NAME|FOLDER", "paper, robust, or a model that --save-idm saved (robust)")] = "robust"

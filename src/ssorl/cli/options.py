@@ -12,17 +12,26 @@ import tyro
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.progress import QUIET
 
-Json = Annotated[bool, tyro.conf.arg(help="print the result as JSON on standard output")]
-Format = Literal["npz", "d4rl", "minari", "lerobot", "pickle"]
-Setup = Literal["coupled", "decoupled", "wide"]
-Third = Literal["low", "med", "high"]
-Preset = Literal["quick", "paper"]
-
 
 def arg(metavar: str, text: str):
     """How an option looks in the help."""
     # "default: None" tells a reader nothing; where a default matters the text says it.
     return tyro.conf.arg(metavar=metavar, help=text, help_behavior_hint="")
+
+
+Json = Annotated[bool, tyro.conf.arg(help="print the result as JSON on standard output")]
+Format = Annotated[
+    str | None, arg("NAME", "read as npz, d4rl, minari, lerobot, pickle or the format of a package (found by itself)")
+]
+WrittenFormat = Annotated[
+    str | None, arg("NAME", "write npz, d4rl, minari, lerobot, pickle or the format of a package (by --out's suffix)")
+]
+OwnAgent = Annotated[
+    str | None, arg("MODULE:CLASS", "import the policy's agent, if it is of a package that is not installed")
+]
+Setup = Literal["coupled", "decoupled", "wide"]
+Third = Literal["low", "med", "high"]
+Preset = Literal["quick", "paper"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class Source:
 
     labelled: Annotated[str | None, arg("FILE", "in place of DATASET: trajectories with actions")] = None
     unlabelled: Annotated[str | None, arg("FILE", "and trajectories whose actions are absent or to be ignored")] = None
-    format: Annotated[Format | None, arg("{npz,d4rl,minari,lerobot,pickle}", "read as this format")] = None
+    format: Format = None
     size: Annotated[str | None, arg("N|full", "of a sim/ dataset, in steps (a tenth of D4RL's)")] = None
     min_length: Annotated[int, arg("N", "leave out trajectories of fewer steps (0)")] = 0
 

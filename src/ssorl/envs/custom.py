@@ -52,7 +52,7 @@ def register_env(name: str, make: Callable[..., Any]) -> None:
     ENVS.register(name, make)
 
 
-def named(env: Any) -> str:
+def env_name(env: Any) -> str:
     """Return the name of an environment that the user chose by name, class, function or instance.
 
     Args:
@@ -64,6 +64,8 @@ def named(env: Any) -> str:
     """
     if isinstance(env, str):
         return TrustedName(env)
+    if not callable(env) and not is_gymnasium(env):
+        raise SsorlError(f"--env is {env!r}; give the name of an environment, or a function or class that makes one")
     if not is_gymnasium(env):
         return ENVS.adopt(env)
     kind = type(env.unwrapped)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssorl.agents import agent_class
 from ssorl.agents.base import Agent
 from ssorl.data.stats import Standardiser
 from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.networks import Params
+
+if TYPE_CHECKING:
+    from ssorl.evaluation.export import Exported
 
 
 class TrainedPolicy(NamedTuple):
@@ -114,6 +118,44 @@ class Policy:
     def _repr_html_(self) -> str:
         return html_table("Policy", self.facts())
 
+    def save(self, path: Path | str, force: bool = False) -> Path:
+        """Write the policy to a file that `load_policy`, `ssorl evaluate` and `ssorl export` read.
+
+        Args:
+            path: the file, such as `policy.npz`.
+            force: replace what is there.
+
+        Returns:
+            The path.
+
+        Raises:
+            SsorlError: something is there already, or the file cannot be written.
+        """
+        from ssorl.evaluation.policy_file import save_policy
+
+        _check_free(path, force)
+        save_policy(path, *self.player, env=self.env)
+        return Path(path)
+
+    def export(self, path: Path | str, format: Literal["onnx", "jax"] = "onnx", force: bool = False) -> Exported:
+        """Write the policy for use without ssorl, as `ssorl export` does; the file is tried against the policy first.
+
+        Args:
+            path: the file, such as `policy.onnx`.
+            format: `onnx`, or `jax` for the StableHLO of `jax.export`.
+            force: replace what is there.
+
+        Returns:
+            The path, the names and shapes of inputs and outputs, and the largest difference from the policy.
+
+        Raises:
+            SsorlError: something is there already, a package is missing, or the exported policy acts otherwise.
+        """
+        from ssorl.evaluation.export import export
+
+        _check_free(path, force)
+        return export(self.player, path, format, {} if self.env is None else {"env": self.env})
+
     def reset(self) -> None:
         """Clear the memory: the next observation is the first of an episode."""
         self._carry, self._n_envs, self._time = None, None, 0
@@ -148,6 +190,12 @@ class Policy:
         act, self._carry = _act(self.player.agent, self._own, carry, np.atleast_2d(obs), rew, self._time)
         self._n_envs, self._time = n_envs, self._time + 1
         return np.array(act if n_envs is not None else act[0])
+
+
+def _check_free(path: Path | str, force: bool) -> None:
+    if Path(path).exists() and (Path(path).is_dir() or not force):
+        cure = "name a file" if Path(path).is_dir() else "choose another name or pass force=True"
+        raise SsorlError(f"{path}: exists already; {cure}")
 
 
 def _count(n_envs: int | None) -> str:
@@ -203,7 +251,12 @@ def _variant_and_seed(file: Path) -> tuple[str, int]:
     return variant, int(seed) if seed.isdecimal() else -1
 
 
-def load_policy(path: Path | str, variant: str | None = None, seed: int | None = None) -> Policy:
+def load_policy(
+    path: Path | str,
+    variant: str | None = None,
+    seed: int | None = None,
+    agent: str | Agent | type[Agent] | None = None,
+) -> Policy:
     """Load a saved policy.
 
     The policy scales observations and actions itself: `action = load_policy(path)(obs)`.
@@ -212,9 +265,11 @@ def load_policy(path: Path | str, variant: str | None = None, seed: int | None =
         path: a policy file, or a run folder.
         variant: of a run folder, the variant: "baseline", "ss" (the default) or "oracle".
         seed: of a run folder, the seed; by default, the first.
+        agent: the policy's agent as `module:Class`, a class or an instance. Needed only if it is neither built in nor
+            registered nor installed: a file cannot cause the import of a module.
 
     Raises:
-        SsorlError: the path does not exist or has no such policy.
+        SsorlError: the path does not exist or has no such policy, or the policy's agent is not known.
         DataError: the file is damaged or not a policy.
     """
     from ssorl.evaluation.policy_file import load_policy_file
@@ -231,5 +286,5 @@ def load_policy(path: Path | str, variant: str | None = None, seed: int | None =
                 f"{path}: contains no {variant or 'ss'} policy of seed {seed}; it has {', '.join(map(str, by_seed))}"
             )
         files = [by_seed[seed]]
-    file = load_policy_file(files[0])
+    file = load_policy_file(files[0], None if agent is None else agent_class(agent))
     return Policy(TrainedPolicy(file.agent, file.params, file.scaler, file.act_low, file.act_high), file.env, files[0])

@@ -57,7 +57,7 @@ def save_policy(
 
     Args:
         path: the file.
-        agent: the policy's agent, one of `AGENTS`.
+        agent: the policy's agent.
         params: the policy's weights.
         scaler: standardisation of observations [O].
         act_low: lowest action [A] in the training data.
@@ -67,7 +67,7 @@ def save_policy(
         idm_revision: revision of the IDM whose proxy actions it learned from; None if it learned from none.
 
     Raises:
-        SsorlError: the agent is not in `AGENTS`, or the file cannot be written.
+        SsorlError: the file cannot be written.
     """
     about = {
         "kind": POLICY,

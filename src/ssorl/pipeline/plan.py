@@ -9,7 +9,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ssorl.agents import AGENTS, make
+from ssorl.agents import AGENTS, agent_class
+from ssorl.agents import resolve as resolve_agent
 from ssorl.agents.base import Agent
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
@@ -104,7 +105,7 @@ class Plan:
 
 def make_plan(
     eps: Episodes,
-    agent: str = "td3bc",
+    agent: str | Agent = "td3bc",
     idm: str | None = None,
     preset: str = "quick",
     setup: str | None = None,
@@ -112,7 +113,7 @@ def make_plan(
     seeds: int | Sequence[int] = 1,
     variants: Sequence[str] | None = None,
     certain: float | None = None,
-    env: str | None = None,
+    env: Any = None,
     episodes: int | None = None,
     policy: Literal["average", "last"] = "average",
     idm_updates: int | None = None,
@@ -152,14 +153,15 @@ def make_plan(
         )
     notes += counted_as_true(eps.meta)
     player = _agent(agent, preset, settings or {}, where, eps)
+    name = agent if isinstance(agent, str) and ":" not in agent else AGENTS.name_of(type(player))
     variants = _variants(variants, known, notes)
     labelling = {"idm": idm, "certain": certain, "idm-updates": idm_updates, "idm-members": idm_members}
-    _check_labelling([flag for flag, value in labelling.items() if value is not None], agent, player, variants)
+    _check_labelling([flag for flag, value in labelling.items() if value is not None], name, player, variants)
     if certain is not None and not (number(certain) and 0 < certain <= 1):
         raise SsorlError(f"--certain is {certain!r}; it is the share of the proxies to keep, above 0 and at most 1")
     idm = idm or DEFAULT_IDM
     plan = Plan(
-        {"agent": agent, "idm": idm, "preset": preset},
+        {"agent": name, "idm": idm, "preset": preset},
         player,
         _idm(idm, preset, idm_updates, idm_members) if player.view.needs_actions else None,
         setup,
@@ -302,13 +304,12 @@ def _idm(name: str, preset: str, updates: int | None, members: int | None) -> Id
     return resolve(name, preset if name in IDMS and preset in MODEL_PRESETS else None, *counts.values())
 
 
-def _agent(name: str, preset: str, settings: dict[str, Any], env: str | None, eps: Episodes) -> Agent:
-    """The agent, with the settings published for its environment where it has some."""
-    kind = AGENTS.get(name)
+def _agent(agent: str | Agent, preset: str, settings: dict[str, Any], env: str | None, eps: Episodes) -> Agent:
+    """Return the agent, with the settings published for its environment if it has some."""
     family = (env or "").partition("-")[0]
-    if kind is not None and preset == "paper" and family in kind.PRESETS:
+    if preset == "paper" and family in agent_class(agent).PRESETS:
         preset = family
-    return suited(make(name, preset, **settings), env, eps)
+    return suited(resolve_agent(agent, preset, settings), env, eps)
 
 
 def suited(agent: Agent, env: str | None, eps: Episodes) -> Agent:
@@ -317,21 +318,20 @@ def suited(agent: Agent, env: str | None, eps: Episodes) -> Agent:
     return agent if fitted_to is None else fitted_to(env, eps)
 
 
-def _environment(asked: str | None, eps: Episodes, notes: list[str]) -> str | None:
+def _environment(asked: Any, eps: Episodes, notes: list[str]) -> str | None:
     """Where to play: what was asked for, else what the data says, if that exists here and fits."""
     from ssorl import envs
     from ssorl.envs.registry import horizon
 
-    if asked is not None and not isinstance(asked, str):
-        raise SsorlError(f"--env is {asked!r}; give the name of an environment")
-    name = envs.TrustedName(asked) if asked else eps.meta.env
+    asked = None if asked == "" else asked
+    name = eps.meta.env if asked is None else envs.env_name(asked)
     if name is None or name == "none":
         return None
     envs.require_trusted(name, eps.meta.source)
     try:
         horizon(name)  # says in a sentence what is wrong with a name
     except SsorlError as err:
-        if asked:
+        if asked is not None:
             raise
         reason = f" ({err})" if isinstance(err, MissingExtraError) else ", which is not here; name another with --env"
         notes.append(f"the data names the environment {name}{reason}")
@@ -340,7 +340,7 @@ def _environment(asked: str | None, eps: Episodes, notes: list[str]) -> str | No
     got, due = (eps.n_obs, eps.n_act), (one.n_obs, one.n_act)
     if got != due:
         sizes = "states of {} and actions of {} numbers"
-        if asked:
+        if asked is not None:
             raise SsorlError(f"--env {name}: has {sizes.format(*due)}, the data {sizes.format(*got)}; name another")
         notes.append(f"{name}, which the data names, has {sizes.format(*due)} where the data has {sizes.format(*got)}")
         return None

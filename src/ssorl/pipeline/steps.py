@@ -7,10 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from ssorl.agents import make
+from ssorl.agents import resolve as resolve_agent
+from ssorl.agents.base import Agent
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
-from ssorl.envs import TrustedName, horizon, require_trusted
+from ssorl.envs import env_name, horizon, require_trusted
 from ssorl.evaluation import EPISODES
 from ssorl.evaluation.policy import Policy, TrainedPolicy
 from ssorl.evaluation.rollout import Scores
@@ -65,7 +66,7 @@ def label(data: Episodes | SplitData, model: Labeller, certain: float | None = N
 
 def train(
     eps: Episodes,
-    agent: str = "td3bc",
+    agent: str | Agent = "td3bc",
     preset: str = "quick",
     seed: int = 0,
     policy: Literal["average", "last"] = "average",
@@ -77,8 +78,8 @@ def train(
 
     Args:
         eps: the trajectories.
-        agent: name of the agent, such as "td3bc".
-        preset: settings to start from, "quick" or "paper".
+        agent: name of the agent, such as "td3bc" or "module:Class"; or a class, or an instance with its own settings.
+        preset: settings to start from, "quick" or "paper"; without effect on an instance.
         seed: seed of the training.
         policy: return the exponential average of the weights ("average") or the last weights ("last").
         quiet: show no progress.
@@ -94,7 +95,7 @@ def train(
     check_seed(seed)
     if policy not in ("average", "last"):
         raise SsorlError(f"policy is {policy!r}; {nearest(policy, ('average', 'last'))}")
-    learner = suited(make(agent, preset, **settings), eps.meta.env, eps)
+    learner = suited(resolve_agent(agent, preset, settings), eps.meta.env, eps)
     with Progress({"training": (learner.updates, "updates")}, quiet=quiet or None) as progress:
         done = train_one(learner, TrainingRun(eps, seed), every=learner.updates, progress=partial(progress, "training"))
     params = done.average if policy == "average" else done.policy
@@ -104,7 +105,7 @@ def train(
 
 def evaluate(
     policies: Policy | Sequence[Policy],
-    env: str | None = None,
+    env: Any = None,
     episodes: int = EPISODES,
     seed: int = 0,
     *,
@@ -114,7 +115,8 @@ def evaluate(
 
     Args:
         policies: one policy or a sequence of P policies.
-        env: name of the environment; by default, the environment of the policies' data.
+        env: name of the environment, such as "hopper" or "module:Id"; or a function or class that makes one (see
+            `ssorl.envs.register_env`), or an environment of Gymnasium; by default, the one that the policies' data names.
         episodes: number of episodes E of each policy.
         seed: seed of the initial states, which are the same for every policy.
         quiet: show no progress.
@@ -126,8 +128,8 @@ def evaluate(
         SsorlError: the environment is unknown or does not fit the policies.
     """
     players = [policies] if isinstance(policies, Policy) else list(policies)
-    if env:
-        name = TrustedName(env)
+    if env is not None:
+        name = env_name(env)
     else:
         home = next((p for p in players if p.env), None)
         if home is None or home.env is None:

@@ -90,7 +90,8 @@ def default_folder(eps: Episodes, plan: Plan, config: dict) -> Path:
         config = {**config, "revisions": revisions.as_json()}
     text = json.dumps(config, sort_keys=True)
     name = re.sub(r"[^A-Za-z0-9]+", "-", Path(eps.meta.source).stem).strip("-")[-40:] or "run"
-    return Path("runs") / f"{name}-{plan.names['agent']}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    agent = re.sub(r"[^A-Za-z0-9._-]+", "-", plan.names["agent"])  # of another package it may be module:Class
+    return Path("runs") / f"{name}-{agent}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _call(dataset: object, choices: dict) -> str:

@@ -1,9 +1,10 @@
 """Registries of extensions: agents, inverse dynamics models, dataset formats and environments by name.
 
-An extension is built in, registered in this process (`register_agent` and the like), or installed: a package declares it
-as an entry point, which is imported when its name is looked up. A fourth way is to name `module:attribute`, which imports
-the module. Only a name that the user gave may do that, a `TrustedName`; any other text, whatever its source, is not
-trusted. A file therefore never causes the import of a module: it can only name what is built in, registered or installed.
+An extension is built in, registered in this process (`register_agent` and the like), or installed: a package declares
+it as an entry point, which is imported when its name is looked up. A fourth way is to name `module:attribute`, which
+imports the module. Only a name that the user gave may do that, a `TrustedName`; any other text, whatever its source, is
+not trusted. So a file never causes the import of a module of its choice: what it names is built in, registered or
+installed.
 """
 
 from __future__ import annotations
@@ -85,9 +86,7 @@ class Registry(dict[str, T]):
             raise SsorlError(f"{name} is the built-in {self.what} of that name; choose another name")
         kept = self.check(name, value)
         if name in self and path_of(self[name]) != path_of(kept):
-            raise SsorlError(
-                f"the {self.what} {name} is registered already, as {path_of(self[name])}; choose another name"
-            )
+            raise SsorlError(f"the {self.what} {name} is {path_of(self[name])} already; choose another name")
         self[name] = kept
         return kept
 
@@ -114,8 +113,8 @@ class Registry(dict[str, T]):
             raise UntrustedNameError(self.refusal(name, source, cure))
         if source is not None:
             raise DataError(
-                f"{source}: names the {self.what} {shown(name)!r}, which is not installed here; install the package that "
-                f"has it, or name it yourself with {self.flag} MODULE:NAME"
+                f"{source}: names the {self.what} {shown(name)!r}, which is not installed here; install the package "
+                f"that has it, or name it yourself with {self.flag} MODULE:NAME"
             )
         raise SsorlError(f"no {self.what} is called {shown(name)!r}; {nearest(name, self.names())}")
 
@@ -183,8 +182,8 @@ class Registry(dict[str, T]):
             value = point.load()
         except Exception as err:  # the boundary to foreign code
             raise SsorlError(
-                f"the {self.what} {point.name} of the package {_package(point)} cannot be loaded ({_reason(err)}); update "
-                "or uninstall that package"
+                f"the {self.what} {point.name} of the package {_package(point)} cannot be loaded ({_reason(err)}); "
+                "update or uninstall that package"
             ) from err
         self[point.name] = kept = self.check(point.name, value)
         return kept

@@ -1,9 +1,9 @@
 """Dataset formats by name: load trajectories from files, folders and named collections, and save them.
 
 Each format is a module with the functions of `base.Format`. Where files of a format can be read in parts, it also has
-`open_parts(path, options)` and `save_parts(outline, parts, path)`. A collection (`builtin/`, `sim/`, `d4rl/`, `minari/`)
-has `load_id(name, …)`, and `local_path(name)` where its datasets are files. Modules are imported on use, so the command
-line stays quick.
+`open_parts(path, options)` and `save_parts(outline, parts, path)`. A collection (`builtin/`, `sim/`, `d4rl/`,
+`minari/`) has `load_id(name, …)`, and `local_path(name)` where its datasets are files. Modules are imported on use, so
+the command line stays quick.
 """
 
 from __future__ import annotations
