@@ -22,6 +22,9 @@ Name = Annotated[
 AtScale = Annotated[
     Size, arg("{smoke,lite,paper}", "minutes on a CPU, an hour or so on a GPU, or the published settings (smoke)")
 ]
+OwnAgents = Annotated[
+    tuple[str, ...], arg("MODULE:CLASS …", "import these agents, if the study has some that are not installed")
+]
 Store = Annotated[Path, arg("FOLDER", "where results are kept and found (runs/study)")]
 STORE = Path("runs/study")
 
@@ -54,10 +57,13 @@ class Part:
         tuple[str, ...], arg("AXIS=VALUE …", "the part with these values: agent=dt quality=10 quality=30")
     ] = ()
 
+    agent: OwnAgents = ()
+
     def study(self):
         """The study."""
         from ssorl.study.files import find
 
+        _import_agents(self.agent)
         return find(self.name)
 
     def chosen(self) -> dict[str, list[str]]:
@@ -248,6 +254,7 @@ class Status:
 
     name: Annotated[tyro.conf.Positional[str | None], arg("[NAME|FILE]", "one study (all that are begun)")] = None
     store: Store = STORE
+    agent: OwnAgents = ()
     json: Json = False
 
     def run(self) -> None:
@@ -257,6 +264,7 @@ class Status:
         from ssorl.study.scales import SCALES
         from ssorl.study.store import state
 
+        _import_agents(self.agent)
         rows = []
         for study in [find(self.name)] if self.name else STUDIES.values():
             for scale in SCALES:
@@ -330,6 +338,15 @@ def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = 
             print(f"    {one.name}: {one.value} at {one.places} places, claimed {one.claimed}: {one.so_far}")
     print(*notes(found), path, sep="\n")
     return None
+
+
+def _import_agents(names: tuple[str, ...]) -> None:
+    """Make agents known that studies may then name."""
+    if names:
+        from ssorl.agents import agent_class
+
+        for name in names:
+            agent_class(name)
 
 
 def _state(found) -> str:

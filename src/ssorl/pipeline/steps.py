@@ -116,7 +116,7 @@ def evaluate(
     Args:
         policies: one policy or a sequence of P policies.
         env: name of the environment, such as "hopper" or "module:Id"; or a function or class that makes one (see
-            `ssorl.envs.register_env`), or an environment of Gymnasium; by default, the one that the policies' data names.
+            `ssorl.envs.register_env`), or an environment of Gymnasium; by default, the one that the data names.
         episodes: number of episodes E of each policy.
         seed: seed of the initial states, which are the same for every policy.
         quiet: show no progress.

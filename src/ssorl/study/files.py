@@ -124,8 +124,7 @@ def _settings(told: Told, at: Keys, settings: Any) -> dict[str, Any]:
 def _agent(name: Any) -> None:
     from ssorl.agents import AGENTS
 
-    if name not in AGENTS:
-        raise SsorlError(f"no agent is called {name!r}; {nearest(name, AGENTS)}")
+    AGENTS.find(str(name))
 
 
 def _scales(told: Told) -> dict[str, dict[str, Any]]:

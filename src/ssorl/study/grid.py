@@ -244,7 +244,7 @@ def _agent(want: dict[str, Any], scale: Scale) -> Agent:
     from ssorl.study.reference import preset_agent
 
     name, preset = want["agent"], want["preset"]
-    if name in AGENTS and scale.agents and name not in scale.agents:
+    if AGENTS.known(name) and scale.agents and name not in scale.agents:
         preset = "quick" if preset == "paper" else preset
     check_settings(name, want["settings"], None)  # that it is a table; `preset_agent` checks names and values
     return preset_agent(name, preset, want["defaults"], {**scale.agents.get(name, {}), **want["settings"]})

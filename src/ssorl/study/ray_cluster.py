@@ -82,6 +82,8 @@ class _Tasks:
         self.gpus = float(total["GPU"] > 0) if cluster.gpus is None else cluster.gpus
         if self.gpus < 0 or not cluster.cpus > 0:
             raise SsorlError(f"--ray-gpus {self.gpus:g} --ray-cpus {cluster.cpus:g}: a batch needs a part of a CPU")
+        from ssorl.agents import AGENTS
+
         self.slots = sum(_fits(machine, self.gpus, cluster.cpus) for machine in machines)
         need = f"{_count(self.gpus, 'GPU')} and {_count(cluster.cpus, 'CPU')}"
         if not self.slots:
@@ -96,6 +98,7 @@ class _Tasks:
             "cpu": self.gpus == 0,
             "share": cluster.share,
             "mark": None if share else mark,
+            "agents": AGENTS.importable(),  # what is known here, so that the task may import it too
         }
         self.refs, self.lock, self.stopped = set(), threading.Lock(), False
 
@@ -222,6 +225,11 @@ def _settle(order: dict[str, Any]) -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"  # the task was given no GPU; read when JAX is first imported
     if os.path.isdir(order["cwd"]):
         os.chdir(order["cwd"])
+    if order.get("agents"):
+        from ssorl.agents import AGENTS, agent_class
+
+        for name, path in order["agents"].items():
+            AGENTS.register(name, agent_class(path))
 
 
 # Around ----------------------------------------------------------------------------------------------------

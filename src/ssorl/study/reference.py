@@ -131,7 +131,7 @@ def agent_of(name: str, settings: Mapping[str, Any]) -> Agent:
         name: the agent's name.
         settings: the settings that the cell names.
     """
-    return AGENTS[name](**{**AGENT_DEFAULTS.get(name, {}), **settings})
+    return AGENTS.find(name, "a cell")(**{**AGENT_DEFAULTS.get(name, {}), **settings})
 
 
 def idm_of(settings: Mapping[str, Any]) -> IdmSpec:

@@ -125,7 +125,9 @@ class Registry(dict[str, T]):
             f"if you trust the module, name it yourself with {self.flag} {shlex.quote(shown(name))} or, in Python, "
             f"{argument}={shown(name)!r}"
         )
-        return f"{source or 'a file'}: names the {self.what} {shown(name)!r}, and files may not import a module; {cure}"
+        if not source:
+            return f"the {self.what} {shown(name)!r} is of a module, and files may not import a module; {cure}"
+        return f"{source}: names the {self.what} {shown(name)!r}, and files may not import a module; {cure}"
 
     def adopt(self, value: Any) -> str:
         """Register what the user passed in Python under its own name, in place of an earlier one of that name.
@@ -166,9 +168,13 @@ class Registry(dict[str, T]):
             if name not in self.built_in and ":" not in name:
                 yield name, self.find(name)
 
-    def importable(self) -> list[str]:
-        """Return the names `module:attribute` that the user gave in this process, for another process of the user."""
-        return [name for name in self if ":" in name and name not in self.built_in and "<" not in name]
+    def importable(self) -> dict[str, str]:
+        """Return `module:attribute` of what is known beside the built-in ones, for the user's other processes.
+
+        Local classes and those of a notebook or script are left out: no other process can import them.
+        """
+        own = {name: path_of(value) for name, value in self.items() if name not in self.built_in}
+        return {name: path for name, path in own.items() if "<" not in path and not path.startswith("__main__:")}
 
     def _entry_point(self, name: str) -> EntryPoint | None:
         some = tuple(entry_points(group=self.group, name=name)) if name not in self.built_in else ()

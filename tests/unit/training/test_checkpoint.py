@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import jax
 import jax.numpy as jnp
@@ -199,10 +199,19 @@ def test_other_files_are_no_policies(tmp_path):
         load_policy_file(tmp_path / "text.npz")
 
 
-def test_an_agent_of_ones_own_is_not_saved_as_a_policy(tmp_path, params):
-    own = type("Mine", (type(AGENT),), {})
-    with pytest.raises(SsorlError, match="the agent Mine is not one of bc"):
-        save_policy(tmp_path / "p.npz", own(), params, SCALER, LOW, HIGH)
+class Mine(type(AGENT)):
+    """An agent that nobody has registered."""
+
+
+def test_an_agent_of_ones_own_is_named_again_to_be_loaded(tmp_path, params):
+    path, own = tmp_path / "p.npz", Mine(**asdict(AGENT))
+    save_policy(path, own, params, SCALER, LOW, HIGH)
+    with pytest.raises(SsorlError, match=r"p\.npz: names the agent '.*:Mine', and files may not import a module; if"):
+        load_policy_file(path)
+    assert load_policy_file(path, Mine).agent == own
+    save_policy(path, AGENT, params, SCALER, LOW, HIGH)
+    with pytest.raises(SsorlError, match=r"p\.npz: is of the agent td3bc, not of .*:Mine; leave out --agent or"):
+        load_policy_file(path, Mine)
 
 
 def test_a_full_disk_leaves_what_was_there(policy, params):

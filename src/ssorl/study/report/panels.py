@@ -28,7 +28,7 @@ def named(name: str, value: Any) -> str:
     if name == "variant":
         return words.NAMES.get(value, str(value))
     if name == "agent":
-        return str(value).upper() if value in _agents() else str(value)  # a label of the user's stays as it is
+        return str(value).upper() if value in _built_in_agents() else str(value)  # a label of the user's stays as it is
     if name == "quality":
         return f"q = {value:g}" if isinstance(value, int | float) else f"q = {value}"
     if name.endswith("fraction") and isinstance(value, int | float):
@@ -40,10 +40,10 @@ def named(name: str, value: Any) -> str:
     return str(value) if isinstance(value, str) else f"{name} = {value}"
 
 
-def _agents() -> Collection[str]:
-    from ssorl.agents import AGENTS
+def _built_in_agents() -> Collection[str]:
+    from ssorl.agents import BUILT_IN
 
-    return AGENTS
+    return BUILT_IN
 
 
 def unit(found: Sequence[StudyResults]) -> str:
