@@ -139,7 +139,7 @@ def test_a_fault_is_named_as_in_the_whole_file(tmp_path, eps, format):
 
 def test_what_cannot_be_read_in_parts_says_so(tmp_path, eps):
     save(eps, tmp_path / "a.pkl")
-    with pytest.raises(DataError, match="a pickle is one object"):
+    with pytest.raises(DataError, match="its format can only be read whole"):
         open_parts(tmp_path / "a.pkl")
     with pytest.raises(DataError, match="not kept in a file"):
         open_parts("builtin/pointmass")

@@ -153,8 +153,8 @@ def doctor(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"agent": "os.system"}, "an agent called 'os.system'; this version has bc"),
-        ({"agent": "bc"}, "settings that bc does not have here: actor_lr, alpha"),
+        ({"agent": "os.system"}, "names the agent 'os.system', which is not installed here"),
+        ({"agent": "bc"}, "settings that the agent bc does not have here: actor_lr, alpha"),
         ({"kind": "poem"}, "its about.json describes another kind of file"),
         ({"version": 9}, "its format has version 9"),
         ({"gamma": "0.9"}, "the setting gamma is 0.9"),
