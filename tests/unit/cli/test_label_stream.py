@@ -103,7 +103,7 @@ def test_large_files_are_streamed_by_themselves(capsys, tmp_path, monkeypatch, f
 MISTAKES = {
     "pickle out": (
         ["gaps.hdf5", "--out", "o.pkl", "--idm", "idm"],
-        "a pickle is one object, which can only be written",
+        "its format can only be written whole",
     ),
     "self-training": (["gaps.hdf5", "--out", "o.npz", *FAST, "--self-train", "1"], "--self-train learns from its own"),
     "no file": (["builtin/pointmass", "--quality", "50", "--out", "o.npz", *FAST], "leave out --stream"),
