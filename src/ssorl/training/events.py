@@ -64,9 +64,7 @@ class Events:
         self._append(step=at, summary={"value": [{"tag": tag, "simple_value": x} for tag, x in values.items()]})
 
     def _append(self, **fields: Any) -> None:
-        from tensorboardX.proto.event_pb2 import Event
-
-        body = Event(wall_time=time.time(), **fields).SerializeToString()
+        body = _event_class()(wall_time=time.time(), **fields).SerializeToString()
         length = struct.pack("<Q", len(body))
         try:
             self.file.write(length + _checksum(length) + body + _checksum(body))
@@ -78,6 +76,12 @@ class Events:
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+def _event_class() -> Any:
+    from tensorboardX.proto.event_pb2 import Event  # type: ignore[attr-defined]  # protobuf makes it on import
+
+    return Event
 
 
 def _new_name() -> str:
@@ -101,12 +105,11 @@ def records(raw: bytes) -> Iterator[tuple[int, bytes]]:
 def _end_before(raw: bytes, at: int) -> int:
     """Return the position behind the last whole record before update `at`."""
     from google.protobuf.message import DecodeError
-    from tensorboardX.proto.event_pb2 import Event
 
-    kept = 0
+    event, kept = _event_class(), 0
     for end, body in records(raw):
         try:
-            if Event.FromString(body).step >= at:
+            if event.FromString(body).step >= at:
                 break
         except DecodeError:  # not a file of TensorBoard's
             break
