@@ -117,7 +117,9 @@ class Label:
 
         lacking = None
         if not hasattr(module, "save_parts"):
-            lacking = f"{self.out}: its format can only be written whole; leave out --stream, or choose another with --to"
+            lacking = (
+                f"{self.out}: its format can only be written whole; leave out --stream, or choose another with --to"
+            )
         elif self.self_train:
             lacking = "--self-train learns from its own labels, so all data must be in memory; leave out one of the two"
         if lacking and self.stream:

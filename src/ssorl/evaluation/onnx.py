@@ -1,7 +1,13 @@
-"""A JAX function as an ONNX graph: a walk along its jaxpr, one small rule a primitive.
+"""Translate a JAX function to an ONNX graph, equation by equation of its jaxpr, by a rule for each primitive.
 
-What depends on constants alone (weights, masks, positions) is computed here and stored. One dimension of the inputs may
-be left open, a batch: it is symbolic in the jaxpr too, and read off the input when the graph runs.
+Values that depend on constants alone (weights, masks, positions) are computed during the translation and stored. One
+dimension of the inputs may be open (the batch): it is symbolic in the jaxpr and read from the input's shape when the
+graph runs.
+
+Why this is not jax2onnx: version 0.17.1 with JAX 0.10.2 translates all bundled agents correctly, but it does not clamp
+indices as JAX does. `lax.dynamic_slice` past the end returned an array of the wrong shape without an error, and `x[i]`
+past the end failed in onnxruntime, when the policy runs. It fails on `lax.fori_loop` and on random keys without a sentence for
+the user, leaves `jax.numpy.cumsum` replaced after its import, and installs 27 more packages, flax and orbax among them.
 """
 
 from __future__ import annotations
@@ -13,23 +19,35 @@ import jax
 import numpy as np
 import onnx
 from jax.extend.core import ClosedJaxpr, Literal
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
-from ssorl.utils.errors import SsorlError
+from ssorl.evaluation.onnx_rules import INLINE, PLAIN, RULES, Value, dimension, is_open, onnx_type, unsupported
 
 OPSET = 18
-Value = Any  # a name in the graph, or an array known by now
 
 
 def translate(f: Callable, inputs: dict[str, jax.ShapeDtypeStruct], outputs: Sequence[str], note: dict[str, str]):
-    """The ONNX model of f(*inputs) -> a flat list of arrays, named; `note` is stored beside the graph."""
+    """Return the ONNX model of a function, checked by onnx.
+
+    Args:
+        f: maps the inputs, in order, to a flat list of arrays.
+        inputs: name -> shape and dtype; one dimension may be symbolic.
+        outputs: a name for each array that `f` returns.
+        note: metadata to store in the model.
+
+    Returns:
+        The onnx.ModelProto.
+
+    Raises:
+        SsorlError: the function uses a primitive without a rule.
+    """
     closed = jax.make_jaxpr(f)(*inputs.values())
     graph = Graph(inputs)
     results = graph.run(closed, list(inputs))
     infos = []
     for name, value, aval in zip(outputs, results, closed.out_avals, strict=True):
         graph.node("Identity", value, out=name)
-        infos.append(helper.make_tensor_value_info(name, _kind(aval.dtype), [_open(d) for d in aval.shape]))
+        infos.append(helper.make_tensor_value_info(name, onnx_type(aval.dtype), [dimension(d) for d in aval.shape]))
     made = helper.make_graph(graph.nodes, "policy", graph.infos, infos, graph.stored)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9, producer_name="ssorl")
     helper.set_model_props(model, note)
@@ -38,43 +56,59 @@ def translate(f: Callable, inputs: dict[str, jax.ShapeDtypeStruct], outputs: Seq
 
 
 class Graph:
-    """What is built: nodes in order, stored arrays, and a fresh name for each value."""
+    """A graph under construction: its nodes in order, its constants, and a fresh name for each value."""
 
     def __init__(self, inputs: dict[str, jax.ShapeDtypeStruct]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.stored: list[onnx.TensorProto] = []
         self.infos = [
-            helper.make_tensor_value_info(n, _kind(x.dtype), [_open(d) for d in x.shape]) for n, x in inputs.items()
+            helper.make_tensor_value_info(n, onnx_type(x.dtype), [dimension(d) for d in x.shape])
+            for n, x in inputs.items()
         ]
-        self.open: str | None = None  # the name of the open dimension's size, [1] int64, once it was asked for
-        self.batched = next(((n, x.shape.index(d)) for n, x in inputs.items() for d in x.shape if _is_open(d)), None)
+        self.open: str | None = None  # the name of the open dimension's size, [1] int64, once it is needed
+        self.batched = next(((n, x.shape.index(d)) for n, x in inputs.items() for d in x.shape if is_open(d)), None)
 
     def store(self, array: Any) -> str:
-        """The name of a constant."""
+        """Store an array as a constant and return its name."""
         name = f"c{len(self.stored)}"
         self.stored.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
     def node(self, op: str, *inputs: Value, out: str | None = None, **attributes: Any) -> str:
-        """The name of an operation's result."""
+        """Add an operation and return the name of its result.
+
+        Args:
+            op: the ONNX operator.
+            *inputs: names, or arrays, which are stored as constants.
+            out: the name of the result; by default a fresh one.
+            **attributes: the operator's attributes.
+        """
         out = out or f"v{len(self.nodes)}"
         names = [x if isinstance(x, str) else self.store(x) for x in inputs]
         self.nodes.append(helper.make_node(op, names, [out], **attributes))
         return out
 
     def shape(self, dims: Sequence[Any]) -> Value:
-        """A shape as a tensor, the open dimension read off the input."""
-        if not any(map(_is_open, dims)):
+        """Return a shape as an int64 tensor; the open dimension is read from the input's shape."""
+        if not any(map(is_open, dims)):
             return np.array(dims, np.int64)
         if self.open is None:
             assert self.batched is not None
             name, axis = self.batched
             self.open = self.node("Shape", name, start=axis, end=axis + 1)
-        parts = [self.open if _is_open(d) else np.array([d], np.int64) for d in dims]
+        parts = [self.open if is_open(d) else np.array([d], np.int64) for d in dims]
         return self.node("Concat", *parts, axis=0) if len(parts) > 1 else self.open
 
     def run(self, closed: ClosedJaxpr, inputs: Sequence[Value]) -> list[Value]:
-        """Add a jaxpr's operations; the values of its outputs."""
+        """Add the operations of a jaxpr.
+
+        Args:
+            closed: the jaxpr.
+            inputs: a value for each of its inputs: a name in the graph, or an array.
+
+        Returns:
+            A value for each of its outputs.
+        """
         jaxpr = closed.jaxpr
         known: dict[Any, Value] = dict(zip(jaxpr.invars, inputs, strict=True))
         known |= {var: _host(value) for var, value in zip(jaxpr.constvars, closed.consts, strict=True)}
@@ -83,7 +117,7 @@ class Graph:
             return np.asarray(var.val, getattr(var.aval, "dtype", None)) if isinstance(var, Literal) else known[var]
 
         needed, steps = {v for v in jaxpr.outvars if not isinstance(v, Literal)}, []
-        for eqn in reversed(jaxpr.eqns):  # an agent's random key is drawn from nowhere if nothing needs it
+        for eqn in reversed(jaxpr.eqns):  # equations that no output needs are left out, such as unused random draws
             if needed.intersection(eqn.outvars):
                 needed |= {v for v in eqn.invars if not isinstance(v, Literal)}
                 steps.append(eqn)
@@ -93,230 +127,30 @@ class Graph:
         return [read(v) for v in jaxpr.outvars]
 
     def apply(self, eqn: Any, values: list[Value]) -> list[Value]:
-        """One equation: computed now, looked into, or by its rule."""
+        """Translate one equation: inline its jaxpr, compute it now if its inputs are known, or apply its rule.
+
+        Args:
+            eqn: the equation.
+            values: a value for each of its inputs.
+
+        Returns:
+            A value for each of its outputs.
+        """
         name, sizes = eqn.primitive.name, [d for v in eqn.outvars for d in v.aval.shape]
         inner = next((eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params), None)
         if inner is not None and name in INLINE:
             return self.run(inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ()), values)
-        if not any(isinstance(x, str) for x in values) and not any(map(_is_open, sizes)):
+        if not any(isinstance(x, str) for x in values) and not any(map(is_open, sizes)):
             done = eqn.primitive.bind(*values, **eqn.params)
             return list(map(_host, done if eqn.primitive.multiple_results else [done]))
         if name in PLAIN:
             return [self.node(PLAIN[name], *values)]
         if name not in RULES:
-            raise _unsupported(eqn)
+            raise unsupported(eqn)
         result = RULES[name](self, eqn, *values)
         return result if isinstance(result, list) else [result]
 
 
-def _unsupported(eqn: Any, what: str = "") -> SsorlError:
-    return SsorlError(
-        f"the policy computes with JAX's {eqn.primitive.name!r}{what}, which has no translation to ONNX here; "
-        "export it with --format jax"
-    )
-
-
 def _host(value: Any) -> Any:
-    """As NumPy has it; random keys stay with JAX, and are never stored."""
+    """Return a NumPy array; random keys stay JAX arrays and are never stored."""
     return value if jax.numpy.issubdtype(value.dtype, jax.dtypes.extended) else np.asarray(value)
-
-
-def _is_open(dim: Any) -> bool:
-    return not isinstance(dim, (int, np.integer))
-
-
-def _open(dim: Any) -> Any:
-    return str(dim) if _is_open(dim) else int(dim)
-
-
-def _kind(dtype: Any) -> int:
-    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-
-
-# The rules -------------------------------------------------------------------------------------------------
-
-INLINE = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
-
-PLAIN = {  # primitives that ONNX has as they are, broadcasting of scalars included
-    **{"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min", "pow": "Pow"},
-    **{"neg": "Neg", "exp": "Exp", "log": "Log", "tanh": "Tanh", "logistic": "Sigmoid", "sqrt": "Sqrt", "abs": "Abs"},
-    **{"sign": "Sign", "floor": "Floor", "ceil": "Ceil", "erf": "Erf", "sin": "Sin", "cos": "Cos"},
-    **{"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"},
-    **{"stop_gradient": "Identity", "copy": "Identity", "copy_p": "Identity", "optimization_barrier": "Identity"},
-}
-
-
-def _logical(op: str) -> Callable:
-    def rule(g: Graph, eqn: Any, *x: Value) -> str:
-        if eqn.invars[0].aval.dtype != bool:
-            raise _unsupported(eqn, " on whole numbers")
-        return g.node(op, *x)
-
-    return rule
-
-
-def _dot(g: Graph, eqn: Any, x: Value, y: Value) -> str:
-    (of_x, of_y), (batch_x, batch_y) = eqn.params["dimension_numbers"]
-    n_x, n_y = (v.aval.ndim for v in eqn.invars)
-    if not batch_x and tuple(of_x) == (n_x - 1,) and tuple(of_y) == (0,) and n_y <= 2:
-        return g.node("MatMul", x, y)
-    letters = iter("abcdefghijklmnopqrstuvwxyz")
-    left = [next(letters) for _ in range(n_x)]
-    same = {**dict(zip(of_y, of_x, strict=True)), **dict(zip(batch_y, batch_x, strict=True))}
-    right = [left[same[i]] if i in same else next(letters) for i in range(n_y)]
-    out = [left[i] for i in batch_x]
-    out += [c for i, c in enumerate(left) if i not in (*of_x, *batch_x)]
-    out += [c for i, c in enumerate(right) if i not in same]
-    return g.node("Einsum", x, y, equation=f"{''.join(left)},{''.join(right)}->{''.join(out)}")
-
-
-def _broadcast(g: Graph, eqn: Any, x: Value) -> Value:
-    shape, kept = eqn.params["shape"], eqn.params["broadcast_dimensions"]
-    fresh = np.array([i for i in range(len(shape)) if i not in kept], np.int64)
-    if len(fresh):
-        x = g.node("Unsqueeze", x, fresh)
-    before = [1] * len(shape)
-    for place, dim in zip(kept, eqn.invars[0].aval.shape, strict=True):
-        before[place] = dim
-    return x if tuple(before) == tuple(shape) else g.node("Expand", x, g.shape(shape))
-
-
-def _reduce(op: str) -> Callable:
-    return lambda g, eqn, x: g.node(op, x, np.array(eqn.params["axes"], np.int64), keepdims=0)
-
-
-def _slice(g: Graph, eqn: Any, x: Value) -> Value:
-    first, last, shape = eqn.params["start_indices"], eqn.params["limit_indices"], eqn.invars[0].aval.shape
-    step = eqn.params["strides"] or (1,) * len(shape)
-    cut = [i for i in range(len(shape)) if (first[i], last[i], step[i]) != (0, shape[i], 1)]
-    if any(map(_is_open, [*(first[i] for i in cut), *(last[i] for i in cut)])):
-        raise _unsupported(eqn, " of the batch")
-    return g.node("Slice", x, *(np.array([v[i] for i in cut], np.int64) for v in (first, last)), *_axes(cut, step))
-
-
-def _axes(cut: list[int], step: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    return np.array(cut, np.int64), np.array([step[i] for i in cut], np.int64)
-
-
-def _reverse(g: Graph, eqn: Any, x: Value) -> str:
-    axes = np.array(eqn.params["dimensions"], np.int64)
-    back = -np.ones_like(axes)
-    return g.node("Slice", x, back, np.full_like(axes, np.iinfo(np.int64).min), axes, back)
-
-
-def _split(g: Graph, eqn: Any, x: Value) -> list[Value]:
-    edges = np.concatenate([[0], np.cumsum(np.array(eqn.params["sizes"], np.int64))])
-    axis = np.array([eqn.params["axis"]], np.int64)
-    return [g.node("Slice", x, edges[i : i + 1], edges[i + 1 : i + 2], axis) for i in range(len(edges) - 1)]
-
-
-def _stack(g: Graph, eqn: Any, *parts: Value) -> str:
-    axis = eqn.params["axis"]
-    return g.node("Concat", *(g.node("Unsqueeze", x, np.array([axis], np.int64)) for x in parts), axis=axis)
-
-
-def _select(g: Graph, eqn: Any, which: Value, *cases: Value) -> str:
-    if eqn.invars[0].aval.dtype != bool:
-        raise _unsupported(eqn, " among more than two")
-    return g.node("Where", which, cases[1], cases[0])
-
-
-def _gather(g: Graph, eqn: Any, x: Value, index: Value) -> Value:
-    """Rows along one axis by a table of their numbers."""
-    how, sizes, shape = eqn.params["dimension_numbers"], eqn.params["slice_sizes"], eqn.invars[0].aval.shape
-    axis = how.start_index_map[0] if len(how.start_index_map) == 1 else -1
-    whole = all(size == (1 if i == axis else n) for i, (size, n) in enumerate(zip(sizes, shape, strict=True)))
-    n_index = eqn.invars[1].aval.ndim - 1
-    out = eqn.outvars[0].aval.ndim
-    usual = (*range(axis), *range(axis + n_index, out))
-    if axis < 0 or not whole or how.collapsed_slice_dims != (axis,) or tuple(how.offset_dims) != usual:
-        raise _unsupported(eqn, " of this form")
-    index = g.node("Squeeze", g.node("Cast", index, to=TensorProto.INT64), np.array([-1], np.int64))
-    # JAX's modes differ only outside the table, where this takes the nearest row.
-    return g.node("Gather", x, _within(g, index, np.array(shape[axis] - 1, np.int64)), axis=axis)
-
-
-def _scatter(g: Graph, eqn: Any, x: Value, index: Value, update: Value) -> str:
-    """`x.at[i].set(update)` for a row or a single element; a place outside, which JAX may drop, is the nearest one."""
-    how = eqn.params["dimension_numbers"]
-    into, depth = tuple(how.scatter_dims_to_operand_dims), eqn.invars[1].aval.shape[-1]
-    plain = how.inserted_window_dims == into == tuple(range(depth)) and not how.operand_batching_dims
-    n_update, n_index = eqn.invars[2].aval.ndim, eqn.invars[1].aval.ndim
-    trailing = tuple(how.update_window_dims) == tuple(range(n_index - 1, n_update))
-    if not plain or not trailing:
-        raise _unsupported(eqn, " of this form")
-    most = np.array(eqn.invars[0].aval.shape[:depth], np.int64) - 1
-    return g.node("ScatterND", x, _within(g, g.node("Cast", index, to=TensorProto.INT64), most), update)
-
-
-def _within(g: Graph, index: Value, most: np.ndarray) -> str:
-    """Numbers int64 held between 0 and `most`."""
-    return g.node("Min", g.node("Max", index, np.zeros_like(most)), most)
-
-
-def _starts(g: Graph, eqn: Any, index: Sequence[Value], sizes: Sequence[int]) -> Value:
-    """Where a dynamic slice begins, [D] int64, inside the array as JAX has it."""
-    parts = [g.node("Unsqueeze", g.node("Cast", i, to=TensorProto.INT64), np.array([0], np.int64)) for i in index]
-    most = np.array([n - size for n, size in zip(eqn.invars[0].aval.shape, sizes, strict=True)], np.int64)
-    return _within(g, g.node("Concat", *parts, axis=0), most)
-
-
-def _dynamic_slice(g: Graph, eqn: Any, x: Value, *index: Value) -> str:
-    sizes = eqn.params["slice_sizes"]
-    begin = _starts(g, eqn, index, sizes)
-    return g.node("Slice", x, begin, g.node("Add", begin, np.array(sizes, np.int64)))
-
-
-def _dynamic_update(g: Graph, eqn: Any, x: Value, update: Value, *index: Value) -> Value:
-    shape, sizes = eqn.invars[0].aval.shape, eqn.invars[1].aval.shape
-    cut = [i for i in range(len(shape)) if shape[i] != sizes[i]]
-    if not cut:
-        return update
-    if len(cut) > 1:
-        raise _unsupported(eqn, " along several axes")
-    axis = np.array(cut, np.int64)
-    begin = g.node("Gather", _starts(g, eqn, index, sizes), axis)
-    before = g.node("Slice", x, np.zeros(1, np.int64), begin, axis)
-    after = g.node(
-        "Slice", x, g.node("Add", begin, np.array([sizes[cut[0]]], np.int64)), np.array([shape[cut[0]]]), axis
-    )
-    return g.node("Concat", before, update, after, axis=cut[0])
-
-
-def _like(eqn: Any, value: float) -> np.ndarray:
-    return np.array(value, eqn.invars[0].aval.dtype)
-
-
-RULES: dict[str, Callable] = {
-    "dot_general": _dot,
-    "broadcast_in_dim": _broadcast,
-    "reshape": lambda g, eqn, x: g.node("Reshape", x, g.shape(eqn.params["new_sizes"])),
-    "squeeze": lambda g, eqn, x: g.node("Squeeze", x, np.array(eqn.params["dimensions"], np.int64)),
-    "expand_dims": lambda g, eqn, x: g.node("Unsqueeze", x, np.array(eqn.params["dimensions"], np.int64)),
-    "transpose": lambda g, eqn, x: g.node("Transpose", x, perm=list(eqn.params["permutation"])),
-    "concatenate": lambda g, eqn, *x: g.node("Concat", *x, axis=eqn.params["dimension"]),
-    "stack": _stack,
-    "tile": lambda g, eqn, x: g.node("Tile", x, np.array(eqn.params["reps"], np.int64)),
-    "rev": _reverse,
-    "slice": _slice,
-    "split": _split,
-    "gather": _gather,
-    "scatter": _scatter,
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update,
-    "select_n": _select,
-    "reduce_sum": _reduce("ReduceSum"),
-    "reduce_max": _reduce("ReduceMax"),
-    "reduce_min": _reduce("ReduceMin"),
-    "rsqrt": lambda g, eqn, x: g.node("Reciprocal", g.node("Sqrt", x)),
-    "square": lambda g, eqn, x: g.node("Mul", x, x),
-    "integer_pow": lambda g, eqn, x: g.node("Pow", x, _like(eqn, eqn.params["y"])),
-    "log1p": lambda g, eqn, x: g.node("Log", g.node("Add", x, _like(eqn, 1))),
-    "clamp": lambda g, eqn, low, x, high: g.node("Min", g.node("Max", x, low), high),
-    "rem": lambda g, eqn, x, y: g.node("Mod", x, y, fmod=1),
-    "ne": lambda g, eqn, x, y: g.node("Not", g.node("Equal", x, y)),
-    "and": _logical("And"),
-    "or": _logical("Or"),
-    "not": _logical("Not"),
-    "convert_element_type": lambda g, eqn, x: g.node("Cast", x, to=_kind(eqn.params["new_dtype"])),
-}

@@ -197,6 +197,11 @@ TWO = np.array(2, np.int32)
         lambda x, i: [
             x.at[i].set(x[0]),
             x.at[1].set(0),
+            x.at[i + 2].set(0),  # out of range: dropped
+            x.at[jnp.stack([i, i + 2, i + 1])].set(x[:3]),
+            x.at[i + 2, i].set(0),
+            x.at[i, jnp.stack([i, i + 4])].set(x[0, :2]),
+            x.at[i + 2].set(0, mode="clip"),
             x[i],
             x[jnp.clip(i - jnp.arange(5), 0, 3)],
             jnp.roll(x, -1, 0),
