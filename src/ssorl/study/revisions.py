@@ -105,15 +105,16 @@ def explain_shown(found: Iterable[StudyResults]) -> list[str]:
     Args:
         found: results as `results.gather` returns them.
     """
-    parts: dict[tuple[str, str], dict[str, None]] = {}
+    parts: dict[tuple[str, str, str], dict[str, None]] = {}
     for one in found:
         if one.shown.changed(one.newest):
             was, now = _words(one.shown, one.newest, one.at), _words(one.newest, one.shown, one.at)
-            parts.setdefault((was, now), {})[str(one.at.get("study", ""))] = None
+            where = parts.setdefault((str(one.at.get("agent", "labels")), was, now), {})
+            where[str(one.at.get("study", ""))] = None
     return [
-        f"Results of {was} are shown{_where(names)}, because {now} lacks some of their cells; `ssorl study run` "
+        f"{name}: results by {was} are shown{_where(studies)}, because {now} lacks some of them; `ssorl study run` "
         "computes these."
-        for (was, now), names in parts.items()
+        for (name, was, now), studies in parts.items()
     ]
 
 
