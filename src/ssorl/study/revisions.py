@@ -31,7 +31,8 @@ def check_current(cells: Iterable[Cell]) -> None:
 
     for cell in cells:
         idm = None if cell.idm is None else idm_of(dict(cell.idm))
-        now = cell.at_revisions(revisions_of(AGENTS.get(cell.agent or ""), idm)).revisions
+        agent = None if cell.agent is None else AGENTS.find(cell.agent, f"cell {cell.hash}")
+        now = cell.at_revisions(revisions_of(agent, idm)).revisions
         if changed := cell.revisions.changed(now, cell.agent or ""):
             raise SsorlError(
                 f"cell {cell.hash}: cannot be computed here, because this version changed {' and '.join(changed)}; "
