@@ -1,4 +1,4 @@
-"""What every simulator offers: many environments of one kind, stepped together."""
+"""The interface of simulators: a batch of environments of one kind that step together."""
 
 from typing import NamedTuple, Protocol
 
@@ -9,11 +9,11 @@ Floats = NDArray[np.floating]
 
 
 class Step(NamedTuple):
-    """The outcome of one action in each environment. Time limits are the caller's, see `horizon`."""
+    """The result of one action in each environment. The caller enforces the time limit, see `Env.horizon`."""
 
     obs: Floats  # [N, O], after the action and before any reset
     rew: Floats  # [N]
-    terminated: NDArray[np.bool_]  # [N], ended by the environment; `Env.cut` tells which of them are no true endings
+    terminated: NDArray[np.bool_]  # [N], the environment ended the episode; `Env.cut` marks truncations among these
 
 
 class Env(Protocol):
@@ -25,21 +25,29 @@ class Env(Protocol):
     n_act: int
     act_low: Floats  # [A]
     act_high: Floats  # [A]
-    horizon: int  # steps after which the caller should cut an episode
-    cut: NDArray[np.bool_]  # [N], where the last step's ending was a limit of the environment's own; [1] if it has none
+    horizon: int  # steps after which the caller should truncate an episode
+    cut: NDArray[np.bool_]  # [N], whether the last step was truncated by the environment's own limit; [1] if never
 
     def reset(self, rng: np.random.Generator, mask: NDArray[np.bool_] | None = None) -> Floats:
-        """Start new episodes where `mask` (default: everywhere) and return all observations [N, O]."""
+        """Start new episodes.
+
+        Args:
+            rng: source of the initial states.
+            mask: environments [N] to reset; all by default.
+
+        Returns:
+            The observations of all environments [N, O].
+        """
         ...
 
     def step(self, act: Floats) -> Step:
-        """Apply `act[N, A]`; nothing is reset."""
+        """Apply `act[N, A]`; ended episodes are not reset."""
         ...
 
     def save(self) -> Floats | None:
-        """The simulator's state as an array [N, ...] for `load`, or None where it cannot be had."""
+        """Return the state of the simulator [N, ...] for `load`, or None if the simulator cannot save it."""
         ...
 
     def load(self, state: Floats) -> Floats:
-        """Put back what `save` gave and return the observations."""
+        """Restore a state that `save` returned, and return the observations [N, O]."""
         ...

@@ -1,7 +1,7 @@
-"""Hopper, Walker2d and HalfCheetah, many at a time: MuJoCo on a thread pool, the rest in vectorised NumPy.
+"""Batches of Hopper, Walker2d and HalfCheetah: MuJoCo on a thread pool, rewards and endings in vectorised NumPy.
 
-Equal to Gymnasium's v4 and v5 environments step by step (see tests/unit/envs/test_locomotion.py), without making any of
-its environments: only the model files of the installed package are read.
+The environments equal Gymnasium's v4 and v5 step by step (see tests/unit/envs/test_locomotion.py). Of the installed
+Gymnasium only the model files are read.
 """
 
 # MuJoCo is a compiled module without stubs.
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spec:
-    """The constants in which the three environments differ."""
+    """The constants of one environment."""
 
     xml: str  # model file among Gymnasium's MuJoCo assets
-    frame_skip: int  # simulator steps an action
+    frame_skip: int  # simulator steps of one action
     ctrl_cost: float  # weight of |act|^2 in the reward
-    reset_noise: float  # scale of the noise on the starting state
-    alive: float = 0.0  # reward for not having fallen
-    alive_when_fallen: bool = True  # v4 pays `alive` on the falling step too, v5 does not
+    reset_noise: float  # scale of the noise on the initial state
+    alive: float = 0.0  # reward of each step without a fall
+    alive_when_fallen: bool = True  # v4 also pays `alive` on the step of the fall, v5 does not
     clip_vel: float = np.inf  # bound of the observed velocities
-    z: tuple[float, float] | None = None  # healthy heights; None: no ending
+    z: tuple[float, float] | None = None  # healthy heights; None: episodes never terminate
     angle: tuple[float, float] = (-np.inf, np.inf)  # healthy torso angles
-    state: float = np.inf  # healthy bound of all coordinates but x and z
-    normal_vel: bool = False  # starting velocities are normal, not uniform
-    horizon: int = 1000  # steps an episode
+    state: float = np.inf  # healthy bound of all coordinates except x and z
+    normal_vel: bool = False  # initial velocities are normal instead of uniform
+    horizon: int = 1000  # steps of an episode
 
 
-# v4, which is what D4RL's data fits.
+# v4, the version that D4RL's data comes from.
 SPECS: dict[str, Spec] = {
     "hopper": Spec(
         "hopper.xml", 4, 1e-3, 5e-3, alive=1.0, clip_vel=10.0, z=(0.7, np.inf), angle=(-0.2, 0.2), state=100.0
@@ -80,12 +80,12 @@ def package_folder(package: str) -> Path:
 
 
 def n_cpus() -> int:
-    """The cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def quiet_model(path: Path) -> mujoco.MjModel:
-    """Compile a model without MuJoCo's default of printing warnings and leaving MUJOCO_LOG.TXT in the user's folder."""
+    """Compile a model file without MuJoCo's warnings on the screen and in MUJOCO_LOG.TXT in the current folder."""
     import mujoco
 
     before = mujoco.get_mju_user_warning()
@@ -97,9 +97,9 @@ def quiet_model(path: Path) -> mujoco.MjModel:
 
 
 class Locomotion:
-    """A batch of one of the three; results do not depend on the number of threads."""
+    """A batch of one of these environments; results do not depend on the number of threads."""
 
-    cut = np.zeros(1, bool)  # never
+    cut = np.zeros(1, bool)  # these environments never truncate
 
     def __init__(self, name: str, spec: Spec, n_envs: int, threads: int | None = None):
         model = quiet_model(model_path(spec.xml))
@@ -109,14 +109,14 @@ class Locomotion:
         self.n_obs, self.n_act = model.nq + model.nv - 1, model.nu
         self.act_low, self.act_high = model.actuator_ctrlrange.T.copy()
         self._dt = model.opt.timestep * spec.frame_skip
-        # A Batch row carries the solver's warm start too; without it rollouts drift from Gymnasium's.
+        # A Batch row includes the solver's warm start; without it rollouts drift from Gymnasium's.
         self._batch = Batch(model, n_envs, nthread=min(threads or n_cpus(), n_envs))
         self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
         self._ctrl = self._batch.bind("ctrl")
         self._qpos0 = model.qpos0.copy()
 
     def reset(self, rng: np.random.Generator, mask: NDArray[np.bool_] | None = None) -> Floats:
-        """New episodes where `mask`; draws only for those, in row order."""
+        """Start new episodes where `mask` is True; only these consume random numbers, in row order."""
         n = self.n_envs if mask is None else int(np.count_nonzero(mask))
         noise, nv = self.spec.reset_noise, self._qvel.shape[1]
         qpos = self._qpos0 + rng.uniform(-noise, noise, (n, self._qpos0.size))
@@ -124,7 +124,16 @@ class Locomotion:
         return self.set_state(qpos, qvel, mask)
 
     def set_state(self, qpos: Floats, qvel: Floats, mask: NDArray[np.bool_] | None = None) -> Floats:
-        """Start episodes from given coordinates, one row for each environment in `mask`."""
+        """Start episodes from given coordinates.
+
+        Args:
+            qpos: positions [M, nq], one row for each environment in `mask`.
+            qvel: velocities [M, nv].
+            mask: environments [N] to set; all by default.
+
+        Returns:
+            The observations of all environments [N, O].
+        """
         ids = np.arange(self.n_envs) if mask is None else np.flatnonzero(mask)
         if ids.size:
             import mujoco
@@ -135,7 +144,12 @@ class Locomotion:
         return self._obs()
 
     def step(self, act: Floats, ids: NDArray[np.int64] | None = None) -> Step:
-        """Apply `act[N, A]` for `frame_skip` simulator steps; with `ids` only those environments move."""
+        """Apply actions for `frame_skip` simulator steps.
+
+        Args:
+            act: actions [N, A].
+            ids: indices of the environments to step; all by default.
+        """
         x = self._qpos[:, 0].copy()
         self._ctrl[:] = act
         self._batch.step(ids, nstep=self.spec.frame_skip)
@@ -145,11 +159,11 @@ class Locomotion:
         return Step(self._obs(), rew, ~healthy)
 
     def save(self) -> Floats:
-        """All of the simulator's state, warm starts included."""
+        """Return the state of the simulator, including the solver's warm start."""
         return self._batch.state.copy()
 
     def load(self, state: Floats) -> Floats:
-        """Continue from what `save` gave."""
+        """Restore a state that `save` returned, and return the observations."""
         self._batch.state[:] = state
         return self._obs()
 
@@ -162,8 +176,8 @@ class Locomotion:
         if spec.z is None:
             return np.ones(self.n_envs, bool)
         z, angle = self._qpos[:, 1], self._qpos[:, 2]
-        ok = (spec.z[0] < z) & (z < spec.z[1]) & (spec.angle[0] < angle) & (angle < spec.angle[1])
+        healthy = (spec.z[0] < z) & (z < spec.z[1]) & (spec.angle[0] < angle) & (angle < spec.angle[1])
         if np.isfinite(spec.state):
-            ok &= (np.abs(self._qpos[:, 2:]) < spec.state).all(axis=1)
-            ok &= (np.abs(self._qvel) < spec.state).all(axis=1)
-        return ok
+            healthy &= (np.abs(self._qpos[:, 2:]) < spec.state).all(axis=1)
+            healthy &= (np.abs(self._qvel) < spec.state).all(axis=1)
+        return healthy

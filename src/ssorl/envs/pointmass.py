@@ -1,4 +1,4 @@
-"""A point mass in the plane: the smallest task with states, actions and skill worth telling apart. NumPy only."""
+"""A point mass in the plane: a small task in NumPy in which better policies earn visibly higher returns."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,23 +9,23 @@ GOAL = np.zeros(2)
 
 
 class PointMass:
-    """Push a unit mass to the origin of a 2 m arena; leaving the arena ends the episode.
+    """Push a unit mass to the origin of an arena of ±2 m; leaving the arena ends the episode.
 
-    Observation x, y, vx, vy; action a force in [-1, 1]²; reward exp(-distance) a step, so skill shows in the return.
+    Observations are x, y, vx, vy; actions are forces in [-1, 1]²; the reward of a step is exp(-distance to the origin).
     """
 
     name = "pointmass"
     n_obs, n_act, horizon = 4, 2, 100
     act_low, act_high = np.full(2, -1.0), np.full(2, 1.0)
     dt, drag, arena = 0.1, 0.3, 2.0
-    cut = np.zeros(1, bool)  # never
+    cut = np.zeros(1, bool)  # this environment never truncates
 
     def __init__(self, n_envs: int) -> None:
         self.n_envs = n_envs
         self.state = np.zeros((n_envs, 4))
 
     def reset(self, rng: np.random.Generator, mask: NDArray[np.bool_] | None = None) -> Floats:
-        """Start at rest somewhere in the inner arena; draws only where `mask`, in row order."""
+        """Start new episodes at rest within ±1.5 m; only environments in `mask` consume random numbers."""
         mask = np.ones(self.n_envs, bool) if mask is None else mask
         n = np.count_nonzero(mask)
         self.state = self.state.copy()
@@ -33,7 +33,7 @@ class PointMass:
         return self.state
 
     def step(self, act: Floats) -> Step:
-        """Semi-implicit Euler with linear drag."""
+        """Apply forces `act[N, 2]` for one step of semi-implicit Euler with linear drag."""
         pos, vel = self.state[:, :2], self.state[:, 2:]
         vel = vel + self.dt * (np.clip(act, -1, 1) - self.drag * vel)
         pos = pos + self.dt * vel
@@ -42,10 +42,10 @@ class PointMass:
         return Step(self.state, rew, np.asarray((np.abs(pos) > self.arena).any(1)))
 
     def save(self) -> Floats:
-        """The state."""
+        """Return the state [N, 4]."""
         return self.state
 
     def load(self, state: Floats) -> Floats:
-        """Put a state back."""
+        """Restore a state that `save` returned, and return the observations."""
         self.state = np.asarray(state)
         return self.state

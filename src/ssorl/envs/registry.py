@@ -1,4 +1,4 @@
-"""Environments by name."""
+"""Create environments by name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,25 @@ from ssorl.utils.errors import SsorlError
 
 
 def horizon(env: str) -> int:
-    """Steps after which an episode is cut."""
+    """Return the number of steps after which an episode of the environment is truncated."""
     return simulator(env, 1, 1).horizon
 
 
 def simulator(env: str, n_envs: int, threads: int | None) -> Env:
-    """The environments of that name; says in a sentence what is wrong with it."""
+    """Create a batch of environments as `make` does, with errors for users.
+
+    Args:
+        env: name of the environment.
+        n_envs: number of copies N.
+        threads: threads of the simulator; all cores if None.
+
+    Raises:
+        SsorlError: the environment does not exist or cannot be created.
+    """
     try:
         return make(env, n_envs, threads)
     except Exception as err:
-        # Gymnasium's own errors, without importing it where it was not needed.
+        # Recognise Gymnasium's errors by their module, so that Gymnasium need not be imported.
         if not (isinstance(err, (ValueError, ImportError)) or type(err).__module__.startswith("gymnasium")):
             raise
         known = ", ".join([*SPECS, *(name for name in SCORES if name not in SPECS), "pointmass", *ENVS.names()])
@@ -36,13 +45,13 @@ def is_built_in(name: str) -> bool:
 
 
 def make(name: str, n_envs: int, threads: int | None = None) -> Env:
-    """Return `n_envs` copies of an environment.
+    """Create a batch of environments.
 
     Args:
-        name: 'hopper', 'walker2d', 'halfcheetah' (v4), 'maze2d-…-dense', 'pointmass', a registered or installed
-            environment, or a Gymnasium id. A name `module:…`, which imports the module, must be a `TrustedName`.
-        n_envs: how many.
-        threads: of the batched simulators (default: all cores); they never change a result.
+        name: "hopper", "walker2d", "halfcheetah" (v4), "maze2d-…-dense", "pointmass", a registered or installed
+            environment, or a Gymnasium id. A name `module:…` imports the module and must be a `TrustedName`.
+        n_envs: number of copies N.
+        threads: threads of the batched simulators, all cores by default; they never change a result.
     """
     if name in LAYOUTS:
         return maze(name, n_envs, threads)

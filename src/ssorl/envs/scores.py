@@ -1,4 +1,4 @@
-"""D4RL's reference scores (arXiv 2004.07219): what a random and an expert policy earn."""
+"""D4RL's reference scores (arXiv 2004.07219): the returns of a random and of an expert policy."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,7 +11,7 @@ Returns = TypeVar("Returns", float, NDArray[np.floating])
 
 @dataclass(frozen=True)
 class Reference:
-    """Returns that stand for 0 and 1, and the episode length they were measured at."""
+    """The returns that are normalised to 0 and 1, and the episode length of their measurement."""
 
     random: float
     expert: float
@@ -30,7 +30,15 @@ SCORES: dict[str, Reference] = {
 
 
 def normalise(env: str, ret: Returns) -> Returns:
-    """Return(s) on the scale where random is 0 and expert is 1 (papers print 100 times this)."""
+    """Normalise returns so that the random policy has 0 and the expert 1 (papers print 100 times this).
+
+    Args:
+        env: name of the environment, one of `SCORES`.
+        ret: one return or an array of returns.
+
+    Raises:
+        KeyError: the environment has no reference scores.
+    """
     if env not in SCORES:
         raise KeyError(f"no reference score for {env!r}; known: {', '.join(SCORES)}")
     ref = SCORES[env]

@@ -1,11 +1,10 @@
-"""Which environment names may import code.
+"""Decide which environment names may import code.
 
-Gymnasium imports `module` where a name is `module:Id`. That is welcome in a name the user gives, on the command line
-or as an argument, and refused in one that was read from a file: a dataset, a policy or a study could run any module.
+For a name `module:Id` Gymnasium imports `module`. The user may give such a name on the command line or as an argument.
+A name that was read from a file must not import a module, or a dataset, policy or study could run any code.
 
-A name is trusted only if it is a `TrustedName`, or if it was registered in this process. Any other text, whatever its
-source, is not, so that a new format or file needs no check of its own. `require_trusted` stands before every
-`gymnasium.make`.
+Only a `TrustedName` or a name that was registered in this process is trusted. All other strings are not, whatever their
+source, so a new file format needs no check of its own. `require_trusted` is called before every `gymnasium.make`.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from ssorl.utils.registry import TrustedName, UntrustedNameError, shown
 
 
 def imports_code(name: str) -> bool:
-    """Return whether an environment of this name would import a module that may not be imported."""
+    """Return whether creating an environment of this name would import a module without the user's consent."""
     return ":" in name and not isinstance(name, TrustedName) and name not in ENVS
 
 
 def flag(name: str) -> str:
-    """Return the option that names an environment, fit to be pasted into a shell whatever the name holds."""
+    """Return the option that names an environment, quoted for a shell."""
     return f"--env {shlex.quote(shown(name))}"
 
 
 def require_trusted(name: str, source: object = "a file", cure: str = "") -> str:
-    """Return the name, or raise where it would import a module on the word of a file.
+    """Return the name, or raise if it came from a file and would import a module.
 
     Args:
         name: the environment's name.

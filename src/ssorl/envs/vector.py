@@ -1,4 +1,4 @@
-"""Any other Gymnasium environment behind the same interface, through Gymnasium's own vector API."""
+"""Other Gymnasium environments behind the same interface, through Gymnasium's vector API."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,32 +12,32 @@ from ssorl.utils.extras import require
 
 
 class VectorEnv:
-    """`n_envs` copies of a Gymnasium environment with box actions; dict observations are flattened, keys by name.
+    """A batch of a Gymnasium environment with box actions; dict observations are flattened, keys sorted by name.
 
     Args:
-        name: a Gymnasium id, or what `make` is called.
-        n_envs: how many copies.
-        make: returns one environment; by default `gymnasium.make` does, by its id and without a time limit.
+        name: a Gymnasium id, or a name for what `make` creates.
+        n_envs: number of copies N.
+        make: creates one environment; by default `gymnasium.make` does, without a time limit.
     """
 
     def __init__(self, name: str, n_envs: int, make: Callable[[], Any] | None = None):
         if make is None:
             require_trusted(name)
         require("sim", "gymnasium")
-        import gymnasium as gym  # slow to import, and the fast path never needs it
+        import gymnasium as gym  # slow to import, and the batched simulators do not need it
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-        def one() -> "gym.Env":
-            # -1: no time limit inside, because truncation is the caller's here.
+        def make_env() -> "gym.Env":
+            # -1: no time limit in Gymnasium, because the caller truncates.
             env = gym.make(name, max_episode_steps=-1, disable_env_checker=True) if make is None else make()
             flat = isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1
             if flat:
                 return env
-            space = _by_name(env.observation_space)
-            wide = gym.spaces.flatten_space(space)
-            return gym.wrappers.TransformObservation(env, lambda obs: gym.spaces.flatten(space, obs), wide)
+            space = _sort_keys(env.observation_space)
+            flat_space = gym.spaces.flatten_space(space)
+            return gym.wrappers.TransformObservation(env, lambda obs: gym.spaces.flatten(space, obs), flat_space)
 
-        self._envs = SyncVectorEnv([one] * n_envs, autoreset_mode=AutoresetMode.DISABLED)
+        self._envs = SyncVectorEnv([make_env] * n_envs, autoreset_mode=AutoresetMode.DISABLED)
         obs_space, act_space = self._envs.single_observation_space, self._envs.single_action_space
         if not isinstance(obs_space, gym.spaces.Box) or not isinstance(act_space, gym.spaces.Box):
             raise ValueError(f"{name}: needs box observations and actions, has {obs_space} and {act_space}")
@@ -46,7 +46,7 @@ class VectorEnv:
         self.name, self.n_envs = name, n_envs
         self.n_obs, self.n_act = int(np.prod(obs_space.shape)), act_space.shape[0]
         self.act_low, self.act_high = act_space.low.astype(float), act_space.high.astype(float)
-        # The registry knows an id without the module that `module:id` had it imported from.
+        # Gymnasium registers the id without the module of `module:id`.
         spec = gym.spec(name.rpartition(":")[2]) if make is None else None
         self.horizon = (spec.max_episode_steps if spec else _time_limit(self._envs.envs[0])) or 1000
         self._dtype = act_space.dtype
@@ -54,7 +54,7 @@ class VectorEnv:
         self.cut = np.zeros(n_envs, bool)
 
     def reset(self, rng: np.random.Generator, mask: NDArray[np.bool_] | None = None) -> Floats:
-        """New episodes where `mask`, each seeded from `rng`."""
+        """Start new episodes where `mask` is True, each seeded from `rng`."""
         mask = np.ones(self.n_envs, bool) if mask is None else np.asarray(mask, bool)
         if mask.any():
             seeds: list[int | None] = [None] * self.n_envs
@@ -65,23 +65,23 @@ class VectorEnv:
         return self._obs.copy()
 
     def step(self, act: Floats) -> Step:
-        """Apply `act[N, A]`; an episode that the environment cuts of its own accord counts as ended, see `cut`."""
+        """Apply `act[N, A]`; an episode that the environment truncates counts as terminated and is marked in `cut`."""
         act = np.rint(act) if np.issubdtype(self._dtype, np.integer) else act
         obs, rew, terminated, truncated, _ = self._envs.step(np.asarray(act, self._dtype))
         self._obs, self.cut = obs.astype(float), truncated & ~terminated
         return Step(self._obs.copy(), rew, terminated | truncated)
 
     def save(self) -> None:
-        """Gymnasium has no general way to save a simulator."""
+        """Return None: Gymnasium has no general way to save a simulator."""
         return None
 
     def load(self, state: Floats) -> Floats:
-        """Not possible, see `save`."""
-        raise NotImplementedError(f"{self.name}: Gymnasium environments cannot be put back to a saved state")
+        """Raise NotImplementedError, see `save`."""
+        raise NotImplementedError(f"{self.name}: the state of a Gymnasium environment cannot be restored")
 
 
 def _time_limit(env: Any) -> int | None:
-    """The steps after which an environment cuts an episode: a wrapper's limit, or its own attribute `horizon`."""
+    """Return the steps after which an environment truncates: a wrapper's limit, or its attribute `horizon`."""
     while env is not None:
         if limit := getattr(env, "_max_episode_steps", None) or getattr(env, "horizon", None):
             return int(limit)
@@ -89,10 +89,10 @@ def _time_limit(env: Any) -> int | None:
     return None
 
 
-def _by_name(space: Any) -> Any:
-    """A space with the keys of its dicts in alphabetical order, as data is read: Gymnasium keeps a given order."""
+def _sort_keys(space: Any) -> Any:
+    """Sort the keys of dict spaces, because the readers of datasets sort them too; Gymnasium keeps their order."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: _by_name(space[key]) for key in sorted(space)})
-    return spaces.Tuple([_by_name(one) for one in space]) if isinstance(space, spaces.Tuple) else space
+        return spaces.Dict({key: _sort_keys(space[key]) for key in sorted(space)})
+    return spaces.Tuple([_sort_keys(part) for part in space]) if isinstance(space, spaces.Tuple) else space
