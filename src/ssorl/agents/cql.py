@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, soft, squared
+from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, mean_square, soft
 from ssorl.utils.networks import Adam, Params, adam, init_adam, init_mlp, mlp
 
 # Range of the policy's log standard deviation. The lower end keeps log densities, which the conservative term
@@ -51,12 +51,12 @@ class CQL:
 
     @property
     def period(self) -> int:
-        """All updates are alike."""
+        """All updates are of the same kind."""
         return 1
 
     @property
     def view(self) -> Transitions:
-        """Single transitions."""
+        """A sampler of single transitions."""
         return Transitions(self.batch)
 
     def init(self, key: jax.Array, n_obs: int, n_act: int) -> State:
@@ -89,11 +89,11 @@ class CQL:
         return state, metrics | more
 
     def policy(self, state: State) -> Params:
-        """The actor alone."""
+        """Return the actor's weights."""
         return state.actor
 
     def begin(self, n_obs: int, n_act: int) -> Any:
-        """Nothing to remember."""
+        """Return None: the agent has no memory."""
         return None
 
     def act(self, params: Params, carry: Any, obs: jax.Array, rew: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
@@ -203,7 +203,7 @@ def critic_loss(
     for critic in critics:
         values = q_value(critic, batch.obs, act, config.half)
         q.append(values[0])
-        bellman += squared(values[0] - target)
+        bellman += mean_square(values[0] - target)
         total = jax.nn.logsumexp(values[1:] - tried.log_prob, axis=0) - np.log(len(tried.act))
         gap += (total - values[0]).mean()
     loss = bellman + config.min_q_weight * gap

@@ -72,7 +72,7 @@ class DT:
 
     @property
     def period(self) -> int:
-        """All updates are alike."""
+        """All updates are of the same kind."""
         return 1
 
     @property
@@ -106,7 +106,7 @@ class DT:
         }
 
     def init(self, key: jax.Array, n_obs: int, n_act: int) -> State:
-        """Fresh weights."""
+        """Return initial weights."""
         if self.width % self.heads:
             raise SsorlError(f"width is {self.width}, which {self.heads} heads cannot share; choose a multiple of it")
         params, log_temperature = draw(key, self.draws(n_obs, n_act)), jnp.log(jnp.float32(self.temperature))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, soft, squared
+from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, mean_square, soft
 from ssorl.utils.networks import Adam, Params, adam, init_adam, init_mlp, mlp
 
 LOG_STD = (-5.0, 2.0)  # range of the policy's log standard deviation
@@ -47,12 +47,12 @@ class IQL:
 
     @property
     def period(self) -> int:
-        """All updates are alike."""
+        """All updates are of the same kind."""
         return 1
 
     @property
     def view(self) -> Transitions:
-        """Single transitions."""
+        """A sampler of single transitions."""
         return Transitions(self.batch)
 
     def init(self, key: jax.Array, n_obs: int, n_act: int) -> State:
@@ -84,11 +84,11 @@ class IQL:
         return state, metrics | more | most
 
     def policy(self, state: State) -> Params:
-        """The actor alone."""
+        """Return the actor's weights."""
         return state.actor
 
     def begin(self, n_obs: int, n_act: int) -> Any:
-        """Nothing to remember."""
+        """Return None: the agent has no memory."""
         return None
 
     def act(self, params: Params, carry: Any, obs: jax.Array, rew: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
@@ -156,5 +156,5 @@ def critic_loss(
 ) -> tuple[jax.Array, Metrics]:
     """Squared Bellman error (eq. 6), summed over the two critics."""
     values = [q_value(c, batch.obs, batch.act, half) for c in critics]
-    loss = sum((squared(q - target) for q in values), jnp.zeros(()))
+    loss = sum((mean_square(q - target) for q in values), jnp.zeros(()))
     return loss, {"critic_loss": loss, "q": values[0].mean()}

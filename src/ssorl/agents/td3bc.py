@@ -1,4 +1,4 @@
-"""TD3+BC: a twin-critic policy gradient held to the data by a squared error."""
+"""TD3+BC: TD3 with a behaviour cloning term in the actor's loss."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, soft, squared
+from ssorl.agents.base import Batch, Metrics, Transitions, init_twins, mean_square, soft
 from ssorl.utils.networks import Adam, Params, adam, init_adam, init_mlp, mlp
 
 
@@ -20,23 +20,23 @@ class TD3BC:
     """
 
     gamma: float = 0.99  # discount
-    tau: float = 0.005  # step of the target networks, taken when the policy is updated
-    noise: float = 0.2  # deviation of the noise on the target policy's actions
-    noise_clip: float = 0.5  # and how large it may get
-    policy_every: int = 2  # critic updates a policy update
-    critic_lr: float = 3e-4
-    actor_lr: float = 3e-4
-    hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics, ReLU
-    norm: bool = False  # layer norm in the critics: they exaggerate less where there is little data
-    alpha: float = 2.5  # weight of Q against imitation; 0 is behaviour cloning
-    batch: int = 5120  # transitions an update
-    updates: int = 200_000  # in a whole training
+    tau: float = 0.005  # step of the target networks, taken at each policy update
+    noise: float = 0.2  # standard deviation of the noise on the target policy's actions
+    noise_clip: float = 0.5  # bound of this noise
+    policy_every: int = 2  # critic updates for each policy update
+    critic_lr: float = 3e-4  # learning rate of the critics, Adam
+    actor_lr: float = 3e-4  # learning rate of the actor, Adam
+    hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers of actor and critics, ReLU
+    norm: bool = False  # layer norm in the critics, which reduces overestimation on little data
+    alpha: float = 2.5  # weight of Q relative to imitation; 0 is behaviour cloning
+    batch: int = 5120  # transitions in an update
+    updates: int = 200_000  # updates of a training
     half: bool | None = None  # hidden layers in bfloat16; None: on a GPU
 
     revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
 
-    # quick: ten seconds on one core. The batch of arXiv 2106.06860, narrower networks that learn faster, few updates.
-    # Noisy: what ten seeds came to on sim/hopper-medium-expert is in docs/run.md.
+    # quick: ten seconds on one core: the batch size of arXiv 2106.06860, narrower networks, higher learning rates and
+    # fewer updates. Scores are noisy: docs/run.md has those of ten seeds on sim/hopper-medium-expert.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "paper": {},
         "quick": {"hidden": (128, 128), "critic_lr": 1e-3, "actor_lr": 1e-3, "batch": 256, "updates": 5000},
@@ -45,23 +45,23 @@ class TD3BC:
 
     @property
     def period(self) -> int:
-        """The policy is updated at the end of each period."""
+        """The actor and the targets are updated at the end of each period."""
         return self.policy_every
 
     @property
     def view(self) -> Transitions:
-        """Single transitions."""
+        """A sampler of single transitions."""
         return Transitions(self.batch)
 
     def init(self, key: jax.Array, n_obs: int, n_act: int) -> State:
-        """Fresh weights; targets start equal."""
+        """Return initial weights; the targets start equal to the networks."""
         k_actor, k_critics = jax.random.split(key, 2)
         actor = init_mlp(k_actor, (n_obs, *self.hidden, n_act))
         critics = init_twins(k_critics, (n_obs + n_act, *self.hidden, 1))
         return State(actor, critics, actor, critics, init_adam(actor), init_adam(critics))
 
     def update(self, state: State, batch: Batch, key: jax.Array, phase: int = 0) -> tuple[State, Metrics]:
-        """The critics, and in the last phase of a period the actor and the targets."""
+        """Update the critics and, in the last phase of a period, the actor and the targets."""
         target = critic_target(self, state, batch, jax.random.normal(key, batch.act.shape))
         grad, metrics = jax.grad(critic_loss, argnums=1, has_aux=True)(self, state.critics, batch, target)
         critics, opt_critics = adam(state.critics, grad, state.opt_critics, self.critic_lr)
@@ -76,20 +76,20 @@ class TD3BC:
         return State(actor, critics, target_actor, target_critics, opt_actor, opt_critics), metrics | more
 
     def policy(self, state: State) -> Params:
-        """The actor alone."""
+        """Return the actor's weights."""
         return state.actor
 
     def begin(self, n_obs: int, n_act: int) -> Any:
-        """Nothing to remember."""
+        """Return None: the agent has no memory."""
         return None
 
     def act(self, params: Params, carry: Any, obs: jax.Array, rew: jax.Array, key: jax.Array) -> tuple[jax.Array, Any]:
-        """The actor's action; without noise and memory."""
+        """Return the actor's action; TD3+BC acts without noise and memory."""
         return policy(params, obs), carry
 
 
 class State(NamedTuple):
-    """Everything that learns. Critics are a list of two."""
+    """The training state of TD3+BC; `critics` is a list of two networks."""
 
     actor: Params
     critics: list[Params]
@@ -103,12 +103,25 @@ class State(NamedTuple):
 
 
 def policy(actor: Params, obs: jax.Array, half: bool | None = None) -> jax.Array:
-    """Actions [..., A] in (-1, 1)."""
+    """Return actions [..., A] in (-1, 1).
+
+    Args:
+        actor: weights.
+        obs: standardised observations [..., O].
+        half: compute hidden layers in bfloat16.
+    """
     return jnp.tanh(mlp(actor, obs, half=half))
 
 
 def q_value(config: TD3BC, critic: Params, obs: jax.Array, act: jax.Array) -> jax.Array:
-    """One critic's value [...]."""
+    """Return the values [...] of one critic.
+
+    Args:
+        config: the agent.
+        critic: weights.
+        obs: standardised observations [..., O].
+        act: actions [..., A].
+    """
     return mlp(critic, jnp.concatenate([obs, act], axis=-1), norm=config.norm, half=config.half)[..., 0]
 
 
@@ -116,24 +129,47 @@ def q_value(config: TD3BC, critic: Params, obs: jax.Array, act: jax.Array) -> ja
 
 
 def critic_target(config: TD3BC, state: State, batch: Batch, noise: jax.Array) -> jax.Array:
-    """R + gamma cont min Q'(s', a'), [B]; a' is the target policy's action with clipped noise."""
+    """Return r + gamma cont min Q'(s', a'), [B]; a' is the target policy's action plus clipped noise.
+
+    Args:
+        config: the agent.
+        state: training state.
+        batch: B transitions.
+        noise: standard normal noise [B, A].
+    """
     noise = jnp.clip(config.noise * noise, -config.noise_clip, config.noise_clip)
     act = jnp.clip(policy(state.target_actor, batch.next_obs, config.half) + noise, -1, 1)
-    one, two = (q_value(config, c, batch.next_obs, act) for c in state.target_critics)
-    return batch.rew + config.gamma * batch.cont * jnp.minimum(one, two)
+    q1, q2 = (q_value(config, c, batch.next_obs, act) for c in state.target_critics)
+    return batch.rew + config.gamma * batch.cont * jnp.minimum(q1, q2)
 
 
 def critic_loss(config: TD3BC, critics: list[Params], batch: Batch, target: jax.Array) -> tuple[jax.Array, Metrics]:
-    """Squared Bellman error, summed over the two critics."""
+    """Return the squared Bellman error, summed over the two critics, and metrics.
+
+    Args:
+        config: the agent.
+        critics: weights of the two critics.
+        batch: B transitions.
+        target: Bellman targets [B].
+    """
     values = [q_value(config, c, batch.obs, batch.act) for c in critics]
-    loss = sum((squared(q - target) for q in values), jnp.zeros(()))
+    loss = sum((mean_square(q - target) for q in values), jnp.zeros(()))
     return loss, {"critic_loss": loss, "q": values[0].mean()}
 
 
 def actor_loss(config: TD3BC, actor: Params, critics: list[Params], batch: Batch) -> tuple[jax.Array, Metrics]:
-    """Imitation less lambda times the first critic's value; lambda is not differentiated."""
+    """Return the squared imitation error minus lambda times the first critic's value, and metrics.
+
+    The gradient does not flow through lambda.
+
+    Args:
+        config: the agent.
+        actor: weights of the actor.
+        critics: weights of the two critics.
+        batch: B transitions.
+    """
     act = policy(actor, batch.obs, config.half)
     q = q_value(config, critics[0], batch.obs, act)
-    imitation = squared(act - batch.act)
+    imitation = mean_square(act - batch.act)
     loss = imitation - config.alpha * q.mean() / jax.lax.stop_gradient(jnp.abs(q).mean())
     return loss, {"actor_loss": loss, "imitation": imitation}

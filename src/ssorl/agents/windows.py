@@ -1,4 +1,4 @@
-"""Windows of consecutive steps, for agents that read sequences."""
+"""Windows of consecutive steps, the batches of sequence models."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl.agents.base import Pool, Table, below
+from ssorl.agents.base import Pool, Table, random_below
 
 
 class Window(NamedTuple):
-    """Up to K consecutive steps of a trajectory, [B, K, ...].
+    """A batch of B windows of up to K consecutive steps.
 
-    A trajectory that ends sooner is padded on the right, by repeats of its last step with `mask` False. On the right,
-    because a causal network then needs no mask of its own: no step sees what comes after it.
+    A window that reaches the end of its trajectory is padded on the right: the last step is repeated with `mask` False.
+    Padding on the right needs no attention mask, because in a causal network no step sees later steps.
     """
 
     obs: jax.Array  # [B, K, O] standardised
     act: jax.Array  # [B, K, A] in [-1, 1]; zeros where missing
     rew: jax.Array  # [B, K]
     next_obs: jax.Array  # [B, K, O]
-    rtg: jax.Array  # [B, K], rewards from the step to the end of its trajectory
-    time: jax.Array  # [B, K] int32, the step's number in its trajectory
+    rtg: jax.Array  # [B, K], returns-to-go
+    time: jax.Array  # [B, K] int32, index of the step in its trajectory
     mask: jax.Array  # [B, K] bool: the step exists
-    labelled: jax.Array  # [B, K] bool: it exists and its action is known
+    labelled: jax.Array  # [B, K] bool: the step exists and has an action
 
 
 class Windows(NamedTuple):
-    """Windows whose first step is uniform over the pool, with replacement."""
+    """A view that draws windows; their first step is uniform over the pool, with replacement."""
 
     batch: int
     length: int  # K
 
-    needs_actions = True  # a window starts at a step with one
+    needs_actions = True  # of the first step of a window
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Window:
-        """B windows, gathered where they lie."""
-        return windows(table, pool, pool.steps[below(pool.n, self.batch, key)], self.length)
+        """Draw B windows."""
+        return windows(table, pool, pool.steps[random_below(pool.n, self.batch, key)], self.length)
 
 
 class BothWindows(NamedTuple):
-    """Windows that start at a step with an action, and behind them in the batch those that start at one without.
+    """A view that draws windows whose first step has an action, followed by windows whose first step has none.
 
-    Uniform over either kind, with replacement. Where a run has none of a kind, those windows are masked throughout.
+    Both kinds are drawn uniformly with replacement. If a run has no steps of a kind, its windows are masked entirely.
     """
 
     labelled: int
@@ -54,24 +54,30 @@ class BothWindows(NamedTuple):
     needs_actions = False
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Window:
-        """Both kinds of windows, gathered where they lie."""
+        """Draw `labelled` windows of the first kind and `unlabelled` windows of the second."""
         k_labelled, k_unlabelled = jax.random.split(key)
-        rest = pool.n - pool.known
-        with_action = below(jnp.maximum(pool.known, 1), self.labelled, k_labelled)
-        without = pool.known.astype(jnp.uint32) + below(jnp.maximum(rest, 1), self.unlabelled, k_unlabelled)
+        unknown = pool.n - pool.known
+        with_action = random_below(jnp.maximum(pool.known, 1), self.labelled, k_labelled)
+        without = pool.known.astype(jnp.uint32) + random_below(jnp.maximum(unknown, 1), self.unlabelled, k_unlabelled)
         drawn = windows(table, pool, pool.steps[jnp.concatenate([with_action, without])], self.length)
-        there = jnp.repeat(jnp.array([pool.known, rest]) > 0, np.array([self.labelled, self.unlabelled]))[:, None]
-        return drawn._replace(mask=drawn.mask & there, labelled=drawn.labelled & there)
+        exists = jnp.repeat(jnp.array([pool.known, unknown]) > 0, np.array([self.labelled, self.unlabelled]))[:, None]
+        return drawn._replace(mask=drawn.mask & exists, labelled=drawn.labelled & exists)
 
 
 def windows(table: Table, pool: Pool, first: jax.Array, length: int) -> Window:
-    """Those that start at these steps [B].
+    """Return the windows that start at given steps.
 
-    The steps after the first are those of its trajectory, in the pool or not; what is missing of them is masked.
+    The later steps of a window follow in the trajectory, whether or not they are in the pool.
+
+    Args:
+        table: the data that all runs share.
+        pool: the run's actions and steps.
+        first: indices of the first steps [B].
+        length: steps of a window K.
     """
-    place, left = jnp.arange(length), table.left[first][:, None]
-    step = first[:, None] + jnp.minimum(place, left - 1)
-    mask, row, act = place < left, table.row[step], pool.actions(step)
+    offset, left = jnp.arange(length), table.left[first][:, None]
+    step = first[:, None] + jnp.minimum(offset, left - 1)
+    mask, row, act = offset < left, table.row[step], pool.actions(step)
     known = ~jnp.isnan(act).any(-1)
     return Window(
         table.obs[row],

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl.agents.base import Agent, soft, squared
+from ssorl.agents.base import Agent, mean_square, soft
 from ssorl.data.episodes import Episodes, scale
 from ssorl.data.stats import standardiser
 from ssorl.evaluation.policy import TrainedPolicy, Weights, advance, weights
@@ -203,7 +203,7 @@ def _chunk(
         row, act, rew, cont = (table[name][step] for name in ("row", "act", "rew", "cont"))
         next_value = _value(learner.target, table["obs"][row + 1], table["pi"][row + 1])
         target = rew + cont * jnp.clip(next_value, *table["bounds"])
-        grad = jax.grad(lambda q: squared(_value(q, table["obs"][row], act) - target))(learner.q)
+        grad = jax.grad(lambda q: mean_square(_value(q, table["obs"][row], act) - target))(learner.q)
         q, opt = adam(learner.q, grad, learner.opt, lr)
         return _Learner(q, soft(learner.target, q, tau), opt), None
 
