@@ -120,7 +120,7 @@ NAMES: dict[str, Callable[[], list[str]]] = {  # by the field that they are for
     "words": _datasets,
     "name": _studies,
     "agent": lambda: [*_keys("agents/__init__.py", "BUILT_IN"), *_installed("ssorl.agents")],
-    "idm": lambda: [*_keys("idm/__init__.py", "IDMS"), *_installed("ssorl.idms")],
+    "idm": lambda: [*_keys("idm/__init__.py", "BUILT_IN"), *_installed("ssorl.idms")],
     "format": lambda: [*_keys("data/formats/__init__.py", "BUILT_IN"), *_installed("ssorl.formats")],
     "to": lambda: [*_keys("data/formats/__init__.py", "BUILT_IN"), *_installed("ssorl.formats")],
     "env": lambda: _installed("ssorl.envs"),

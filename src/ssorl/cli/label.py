@@ -10,7 +10,19 @@ from typing import Annotated
 
 import tyro
 
-from ssorl.cli.options import Flat, Input, Json, Preset, Recipe, WrittenFormat, arg, note, print_json
+from ssorl.cli.options import (
+    Flat,
+    Input,
+    Json,
+    OwnIdm,
+    Preset,
+    Recipe,
+    WrittenFormat,
+    arg,
+    import_idm,
+    note,
+    print_json,
+)
 from ssorl.utils.errors import SsorlError
 
 
@@ -29,6 +41,7 @@ class Label:
     union: bool = False  # with two files: the labelled trajectories before the others, not the others alone
     split: Annotated[Path | None, arg("FILE", "hide the actions that this saved split hides")] = None
     idm: Annotated[str, arg("NAME|FOLDER", "paper, robust, or a model that --save-idm saved (robust)")] = "robust"
+    idm_module: OwnIdm = None
     preset: Annotated[Preset | None, arg("{quick,paper}", "small networks for a CPU, or the full size (paper)")] = None
     steps: Annotated[int | None, arg("N", "updates, in place of the preset's")] = None
     members: Annotated[int | None, arg("N", "networks in the ensemble, in place of the preset's")] = None
@@ -52,6 +65,7 @@ class Label:
 
         module = writer(self.out, self.to, self.force)  # what cannot be written is refused before the long part
         _check_free(self.force, self.out, *self._beside())
+        import_idm(self.idm_module)
         model = resolve(self.idm, self.preset, self.steps, self.members, self.self_train)
         self._warn_of_the_hours(model)
         updates = model.work * (1 + (self.self_train or 0)) if isinstance(model, IdmSpec) else 0

@@ -26,12 +26,24 @@ Format = Annotated[
 WrittenFormat = Annotated[
     str | None, arg("NAME", "write npz, d4rl, minari, lerobot, pickle or the format of a package (by --out's suffix)")
 ]
+OwnIdm = Annotated[
+    str | None, arg("MODULE:NAME", "import the family of a saved --idm FOLDER, if its package is not installed")
+]
 OwnAgent = Annotated[
     str | None, arg("MODULE:CLASS", "import the policy's agent, if it is of a package that is not installed")
 ]
 Setup = Literal["coupled", "decoupled", "wide"]
 Third = Literal["low", "med", "high"]
 Preset = Literal["quick", "paper"]
+
+
+def import_idm(name: str | None) -> None:
+    """Make known the family of a saved inverse dynamics model that the user named."""
+    if name is not None:
+        from ssorl.idm import IDMS
+        from ssorl.utils.registry import TrustedName
+
+        IDMS.find(TrustedName(name))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from ssorl.cli.options import Flat, Input, Json, Preset, Third, arg, note, print_json
+from ssorl.cli.options import Flat, Input, Json, OwnIdm, Preset, Third, arg, import_idm, note, print_json
 from ssorl.evaluation import EPISODES
 from ssorl.utils.errors import SsorlError
 
@@ -55,6 +55,7 @@ class Run:
     idm: Annotated[
         str | None, arg("NAME|FOLDER", "robust, paper, or a model that `ssorl label --save-idm` saved (robust)")
     ] = None
+    idm_module: OwnIdm = None
     preset: Annotated[Preset, arg("{quick,paper}", "minutes on a CPU, or the published settings (quick)")] = "quick"
     seeds: Annotated[tuple[int, ...], arg("N | N N …", "how many, counted from 0; or which (1)")] = (1,)
     variants: Annotated[
@@ -85,6 +86,7 @@ class Run:
         from ssorl.report.summary import diverged
         from ssorl.runs.run import execute
 
+        import_idm(self.idm_module)
         eps = self._load()
         plan = make_plan(
             eps,

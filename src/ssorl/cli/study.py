@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from ssorl.cli.options import Flat, Json, arg, note, print_json
+from ssorl.cli.cluster import OnRay
+from ssorl.cli.options import Flat, Json, arg, import_idm, note, print_json
 from ssorl.utils.errors import SsorlError
 
 Size = Literal["smoke", "lite", "paper"]
@@ -24,6 +23,9 @@ AtScale = Annotated[
 ]
 OwnAgents = Annotated[
     tuple[str, ...], arg("MODULE:CLASS …", "import these agents, if the study has some that are not installed")
+]
+OwnIdms = Annotated[
+    tuple[str, ...], arg("MODULE:NAME …", "import these inverse dynamics models, if the study has some not installed")
 ]
 Store = Annotated[Path, arg("FOLDER", "where results are kept and found (runs/study)")]
 STORE = Path("runs/study")
@@ -58,12 +60,13 @@ class Part:
     ] = ()
 
     agent: OwnAgents = ()
+    idm: OwnIdms = ()
 
     def study(self):
         """The study."""
         from ssorl.study.files import find
 
-        _import_agents(self.agent)
+        _import(self.agent, self.idm)
         return find(self.name)
 
     def chosen(self) -> dict[str, list[str]]:
@@ -134,37 +137,6 @@ class Show:
                 *notes(gather(study, self.part.scale, self.part.store, self.part.seeds, self.part.chosen())), sep="\n"
             )
         return None
-
-
-@dataclass(frozen=True)
-class OnRay:
-    """Batches by Ray, on all devices of this machine or of a cluster: docs/clusters.md."""
-
-    ray: Annotated[bool, arg("", "on the Ray of this machine, which is started if there is none")] = False
-    ray_address: Annotated[str | None, arg("ADDRESS", "on this cluster: HOST:PORT, or auto on one of its machines")] = (
-        None
-    )
-    ray_gpus: Annotated[float | None, arg("N", "for each batch (1 if the cluster has any)")] = None
-    ray_cpus: Annotated[float, arg("N", "for each batch (1)")] = 1.0
-    ray_share: Annotated[
-        str | None, arg("URL", "results go by this fsspec path, s3://… say, where machines share no folder")
-    ] = None
-
-    @contextmanager
-    def runner(self):
-        """With what runs cells: on a cluster if one was asked for, else here."""
-        from ssorl.study import scheduler
-
-        if self == OnRay():
-            yield scheduler.run
-            return
-        import jax
-
-        from ssorl.study.ray_cluster import Cluster, connected, run
-
-        jax.config.update("jax_platforms", "cpu")  # this process only waits: devices are for the tasks
-        with connected(self.ray_address):
-            yield partial(run, cluster=Cluster(self.ray_address, self.ray_gpus, self.ray_cpus, self.ray_share))
 
 
 @dataclass(frozen=True)
@@ -255,6 +227,7 @@ class Status:
     name: Annotated[tyro.conf.Positional[str | None], arg("[NAME|FILE]", "one study (all that are begun)")] = None
     store: Store = STORE
     agent: OwnAgents = ()
+    idm: OwnIdms = ()
     json: Json = False
 
     def run(self) -> None:
@@ -264,7 +237,7 @@ class Status:
         from ssorl.study.scales import SCALES
         from ssorl.study.store import state
 
-        _import_agents(self.agent)
+        _import(self.agent, self.idm)
         rows = []
         for study in [find(self.name)] if self.name else STUDIES.values():
             for scale in SCALES:
@@ -340,13 +313,15 @@ def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = 
     return None
 
 
-def _import_agents(names: tuple[str, ...]) -> None:
-    """Make agents known that studies may then name."""
-    if names:
+def _import(agents: tuple[str, ...], idms: tuple[str, ...]) -> None:
+    """Make agents and inverse dynamics models known that studies may then name."""
+    if agents:
         from ssorl.agents import agent_class
 
-        for name in names:
+        for name in agents:
             agent_class(name)
+    for name in idms:
+        import_idm(name)
 
 
 def _state(found) -> str:

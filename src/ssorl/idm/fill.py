@@ -16,6 +16,7 @@ from ssorl.idm.label import Labeller, Labels, filled, label, labeller
 from ssorl.idm.quality import report, report_rounds
 from ssorl.idm.selftrain import self_train
 from ssorl.utils.errors import DataError, SsorlError, nearest
+from ssorl.utils.registry import TrustedName
 from ssorl.utils.validation import check_seed
 
 MODEL_PRESETS = ("quick", "paper")
@@ -37,31 +38,49 @@ class LabelledData:
 
 
 def resolve(
-    name: str,
+    name: str | IdmSpec | Labeller,
     preset: str | None = None,
     steps: int | None = None,
     members: int | None = None,
     rounds: int | None = None,
 ) -> IdmSpec | Labeller:
-    """The configuration of that name, changed as asked, or the model in the folder of that name."""
+    """Return the configuration that the user chose, with changes, or the fitted model.
+
+    Args:
+        name: a built-in, registered or installed model, `module:NAME`, or the folder of a saved one; or a configuration
+            or a fitted model itself.
+        preset: `quick` takes NAME-quick if there is one; `paper` and None take NAME.
+        steps: updates, in place of the configuration's.
+        members: networks in the ensemble, in place of the configuration's.
+        rounds: of self-training, which a fitted model cannot do.
+
+    Raises:
+        SsorlError: there is no such model, or it cannot be changed like this.
+    """
     if preset is not None and preset not in MODEL_PRESETS:
         raise SsorlError(f"the preset of an inverse dynamics model is {preset!r}; {nearest(preset, MODEL_PRESETS)}")
     for flag, value in (("--steps", steps), ("--members", members), ("--self-train", rounds)):
         if value is not None and value < 1:
             raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
-    if name in IDMS:
-        full = name.endswith("-quick") or preset != "quick"
-        config = IDMS[name] if full else IDMS.get(f"{name}-quick", IDMS[name])
-        return config.resized(steps, members)
-    if Path(name).exists():
+    if isinstance(name, IdmSpec):
+        if type(name) not in map(type, IDMS.values()):
+            IDMS.adopt(name)
+        return name.resized(steps, members)
+    if isinstance(name, str) and IDMS.known(name):
+        quick = f"{name}-quick" if preset == "quick" and not name.endswith("-quick") else name
+        return IDMS.find(quick if IDMS.known(quick) else name).resized(steps, members)
+    if isinstance(name, Labeller) or Path(name).exists():
         if any(x is not None for x in (preset, steps, members, rounds)):
+            what = name if isinstance(name, str) else "the model"
             raise SsorlError(
-                f"{name}: is used as it was fitted, so --preset, --steps, --members and --self-train mean nothing; "
+                f"{what}: is used as it was fitted, so --preset, --steps, --members and --self-train mean nothing; "
                 "leave them out"
             )
-        return serialise.load(name)
-    near = difflib.get_close_matches(name, IDMS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(IDMS)}, or the folder of a saved one"
+        return name if isinstance(name, Labeller) else serialise.load(name)
+    if ":" in name:
+        return IDMS.find(TrustedName(name)).resized(steps, members)
+    near = difflib.get_close_matches(name, IDMS.names(), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(IDMS.names())}, or the folder of a saved one"
     raise SsorlError(f"--idm {name}: no inverse dynamics model or folder has that name; {hint}")
 
 

@@ -16,7 +16,7 @@ from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split
 from ssorl.evaluation import EPISODES
-from ssorl.idm import settings_of
+from ssorl.idm import idm_name, settings_of
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import MODEL_PRESETS, resolve
 from ssorl.idm.label import Labeller, check_fit, counted_as_true
@@ -106,7 +106,7 @@ class Plan:
 def make_plan(
     eps: Episodes,
     agent: str | Agent = "td3bc",
-    idm: str | None = None,
+    idm: str | IdmSpec | Labeller | None = None,
     preset: str = "quick",
     setup: str | None = None,
     quality: float | Sequence[float] | None = None,
@@ -161,7 +161,7 @@ def make_plan(
         raise SsorlError(f"--certain is {certain!r}; it is the share of the proxies to keep, above 0 and at most 1")
     idm = idm or DEFAULT_IDM
     plan = Plan(
-        {"agent": name, "idm": idm, "preset": preset},
+        {"agent": name, "idm": idm_name(idm), "preset": preset},
         player,
         _idm(idm, preset, idm_updates, idm_members) if player.view.needs_actions else None,
         setup,
@@ -292,16 +292,17 @@ def _variants(asked: Sequence[str] | None, known: bool, notes: list[str]) -> tup
     return tuple(v for v in VARIANTS if asked is None or v in asked)
 
 
-def _idm(name: str, preset: str, updates: int | None, members: int | None) -> IdmSpec | Labeller:
+def _idm(idm: str | IdmSpec | Labeller, preset: str, updates: int | None, members: int | None) -> IdmSpec | Labeller:
     from ssorl.idm import IDMS
 
     given = {"--idm-updates": updates, "--idm-members": members}
     counts = {flag: None if value is None else _count(flag, value) for flag, value in given.items()}
     odd = [flag for flag, value in counts.items() if value is not None]
-    if odd and name not in IDMS and Path(name).exists():
-        raise SsorlError(f"{name}: is used as it was fitted, so {odd[0]} means nothing; leave it out")
+    saved = isinstance(idm, str) and not IDMS.known(idm) and Path(idm).exists()
+    if odd and (saved or isinstance(idm, Labeller)):
+        raise SsorlError(f"{idm_name(idm)}: is used as it was fitted, so {odd[0]} means nothing; leave it out")
     # A saved model is used as it is, so the preset is not for it; nor is one that the agent alone has.
-    return resolve(name, preset if name in IDMS and preset in MODEL_PRESETS else None, *counts.values())
+    return resolve(idm, preset if IDMS.known(idm) and preset in MODEL_PRESETS else None, *counts.values())
 
 
 def _agent(agent: str | Agent, preset: str, settings: dict[str, Any], env: str | None, eps: Episodes) -> Agent:

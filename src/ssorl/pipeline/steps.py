@@ -17,6 +17,7 @@ from ssorl.evaluation.policy import Policy, TrainedPolicy
 from ssorl.evaluation.rollout import Scores
 from ssorl.evaluation.rollout import evaluate as play
 from ssorl.idm import IDMS
+from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import LabelledData, fill, resolve
 from ssorl.idm.label import Labeller, labeller
 from ssorl.pipeline.algorithm1 import SplitData, surest, task
@@ -39,16 +40,30 @@ def split(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int =
 
 def fit_idm(
     data: Episodes | SplitData,
-    idm: str = "robust",
+    idm: str | IdmSpec | Labeller = "robust",
     preset: str | None = "quick",
     seed: int = 0,
     updates: int | None = None,
     members: int | None = None,
 ) -> Labeller:
-    """An inverse dynamics model fitted to the steps that have an action."""
+    """Fit an inverse dynamics model to the steps that have an action.
+
+    Args:
+        data: the trajectories.
+        idm: name of the model, such as "robust" or "module:NAME", or the folder of a saved one, which is loaded and not
+            fitted; or a configuration.
+        preset: "quick" takes the smaller configuration of that name, if there is one.
+        seed: seed of the fit.
+        updates: in place of the configuration's.
+        members: networks in the ensemble, in place of the configuration's.
+
+    Raises:
+        SsorlError: there is no such model.
+        DataError: too few steps have an action.
+    """
     check_seed(seed)
     # A saved model is used as it is, so the preset is not for it.
-    model = resolve(idm, preset if idm in IDMS else None, updates, members)
+    model = resolve(idm, preset if IDMS.known(idm) else None, updates, members)
     eps = data.data if isinstance(data, SplitData) else data
     return model if isinstance(model, Labeller) else labeller(model.fit(eps, seed), eps)
 

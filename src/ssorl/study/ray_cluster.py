@@ -29,6 +29,7 @@ from ssorl.study.store import finished, wait_for_others
 from ssorl.utils.cache import root
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.extras import require
+from ssorl.utils.registry import TrustedName
 from ssorl.utils.version import __version__
 
 RETRIES = 3  # of a task whose machine or process was lost
@@ -83,6 +84,7 @@ class _Tasks:
         if self.gpus < 0 or not cluster.cpus > 0:
             raise SsorlError(f"--ray-gpus {self.gpus:g} --ray-cpus {cluster.cpus:g}: a batch needs a part of a CPU")
         from ssorl.agents import AGENTS
+        from ssorl.idm import IDMS
 
         self.slots = sum(_fits(machine, self.gpus, cluster.cpus) for machine in machines)
         need = f"{_count(self.gpus, 'GPU')} and {_count(cluster.cpus, 'CPU')}"
@@ -98,7 +100,9 @@ class _Tasks:
             "cpu": self.gpus == 0,
             "share": cluster.share,
             "mark": None if share else mark,
-            "agents": AGENTS.importable(),  # what is known here, so that the task may import it too
+            # What is known here, so that the task may import it too.
+            "agents": AGENTS.importable(),
+            "idms": IDMS.importable(),
         }
         self.refs, self.lock, self.stopped = set(), threading.Lock(), False
 
@@ -225,11 +229,14 @@ def _settle(order: dict[str, Any]) -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"  # the task was given no GPU; read when JAX is first imported
     if os.path.isdir(order["cwd"]):
         os.chdir(order["cwd"])
-    if order.get("agents"):
-        from ssorl.agents import AGENTS, agent_class
+    if order.get("agents") or order.get("idms"):
+        from ssorl.agents import AGENTS
+        from ssorl.idm import IDMS
 
         for name, path in order["agents"].items():
-            AGENTS.register(name, agent_class(path))
+            AGENTS.register(name, AGENTS.find(TrustedName(path)))
+        for path in order["idms"].values():  # a cell names the family, not the model
+            IDMS.find(TrustedName(path))
 
 
 # Around ----------------------------------------------------------------------------------------------------

@@ -189,10 +189,12 @@ def preset_idm(name: str, version: str | None) -> IdmSpec:
     Raises:
         SsorlError: there is no such preset.
     """
-    presets = IDMS if version is None else IDM_PRESETS
+    if version is None and (IDMS.known(name) or ":" in name):
+        return IDMS.find(name)
+    presets = IDMS.names() if version is None else IDM_PRESETS
     if name not in presets:
         raise SsorlError(f"idm is {name!r}; {nearest(name, presets)}")
-    return IDMS[name] if version is None else idm_of(IDM_PRESETS[name])
+    return idm_of(IDM_PRESETS[name])
 
 
 def _changes(config: Any, reference: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def test_a_family_that_is_not_registered_is_named(model, tmp_path):
     serialise.save(model, tmp_path / "idm")
     spec = IDMS.pop("linear")
     try:
-        with pytest.raises(SsorlError, match=r"family 'linear'.*install or name the package"):
+        with pytest.raises(SsorlError, match=r"family 'linear'.*install the package that has it, or name"):
             serialise.load(tmp_path / "idm")
     finally:
         IDMS["linear"] = spec
