@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from typing import Any, cast
 
 from ssorl.agents.base import Agent
 from ssorl.agents.bc import BC
@@ -45,7 +45,7 @@ def check_agent(name: str, kind: Any) -> type[Agent]:
     lacking += [one for one in ATTRIBUTES if not hasattr(kind, one) and one not in settings]
     if lacking:
         raise SsorlError(f"the agent {name}: {kind.__name__} has no {lacking[0]}; see docs/your-own-agent.md")
-    return kind
+    return cast(type[Agent], kind)
 
 
 AGENTS: Registry[type[Agent]] = Registry("agent", "ssorl.agents", "--agent", BUILT_IN, check_agent)

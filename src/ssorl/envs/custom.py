@@ -68,7 +68,7 @@ def env_name(env: Any) -> str:
         raise SsorlError(f"--env is {env!r}; give the name of an environment, or a function or class that makes one")
     if not is_gymnasium(env):
         return ENVS.adopt(env)
-    kind = type(env.unwrapped)
+    kind = type(cast(Any, env).unwrapped)
     name = f"{kind.__module__}:{kind.__qualname__}"
     ENVS[name] = env
     return name

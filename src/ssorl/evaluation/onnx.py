@@ -6,8 +6,9 @@ graph runs.
 
 Why this is not jax2onnx: version 0.17.1 with JAX 0.10.2 translates all bundled agents correctly, but it does not clamp
 indices as JAX does. `lax.dynamic_slice` past the end returned an array of the wrong shape without an error, and `x[i]`
-past the end failed in onnxruntime, when the policy runs. It fails on `lax.fori_loop` and on random keys without a sentence
-for the user, leaves `jax.numpy.cumsum` replaced after its import, and installs 27 more packages, flax and orbax among them.
+past the end failed in onnxruntime, when the policy runs. It fails on `lax.fori_loop` and on random keys without a
+sentence for the user, leaves `jax.numpy.cumsum` replaced after its import, and installs 27 more packages, flax and
+orbax among them.
 """
 
 from __future__ import annotations
