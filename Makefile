@@ -56,8 +56,8 @@ browser:
 
 # The checks that read the code without running it; pre-commit runs the same ones.
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks scripts
-	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/ruff check src tests benchmarks scripts examples
+	$(BIN)/ruff format --check src tests benchmarks scripts examples
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 

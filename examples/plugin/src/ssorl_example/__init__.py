@@ -1,0 +1,1 @@
+"""An agent, a dataset format, an inverse dynamics model and an environment for ssorl."""
