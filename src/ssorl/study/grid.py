@@ -1,4 +1,4 @@
-"""What a study is: settings in common, axes that vary, and the cell that each point of the grid comes down to."""
+"""Studies as grids: common settings, axes that vary, and the cell that each point of a grid resolves to."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ssorl.study import settings as values
 from ssorl.study.cell import Cell, Pairs, pairs
 from ssorl.study.cell import digest as digest
 from ssorl.study.scales import Scale, find_scale
+from ssorl.study.settings import check_setting
 from ssorl.utils.errors import SsorlError, nearest
 from ssorl.utils.identity import revision_of
 from ssorl.utils.validation import check_settings, plain
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ssorl.agents.base import Agent
     from ssorl.idm.base import IdmSpec
 
-Axis = Sequence[Any] | Mapping[Any, Mapping[str, Any]]  # values of the setting it names; or labels, each with settings
+Axis = Sequence[Any] | Mapping[Any, Mapping[str, Any]]  # values of one setting, or settings by label
 
-RECIPES = {  # the settings of each way to hide actions, with what the paper mostly uses
+RECIPES = {  # parameters of each setup, with the values that the paper uses most
     "coupled": {"fraction": 0.1, "quality": 50},
     "decoupled": {
         "labelled": "low",
@@ -31,17 +31,17 @@ RECIPES = {  # the settings of each way to hide actions, with what the paper mos
         "unlabelled_fraction": 0.1,
     },
 }
-IDM_SETTINGS = ("past", "future", "members")  # of the inverse dynamics model, so common that they have a name here
+IDM_SETTINGS = ("past", "future", "members")  # settings of the IDM that need no `idm_settings`
 DEFAULTS: dict[str, Any] = {
     "kind": "return",
     "dataset": None,
-    "size": None,  # of a sim/ dataset; None: the scale's
-    "setup": "coupled",  # None: the data as it is
+    "size": None,  # of a sim/ dataset; None: the size of the scale
+    "setup": "coupled",  # None: the data is used as it is
     **{name: None for recipe in RECIPES.values() for name in recipe},
     "agent": "td3bc",
     "preset": "paper",
-    "settings": {},  # of the agent, over those of the preset and of the scale
-    "defaults": None,  # the version whose presets and IDMs are meant; None: this one
+    "settings": {},  # of the agent; they override those of the preset and of the scale
+    "defaults": None,  # the version whose presets and IDMs are used; None: this version
     "variant": "ss",
     "idm": "paper",
     "idm_settings": {},
@@ -50,7 +50,7 @@ DEFAULTS: dict[str, Any] = {
     "certain": None,
     "env": None,
     "seed": 0,
-    "episodes": None,  # None: the scale's, as for the next three
+    "episodes": None,  # None here and in the next three: the value of the scale
     "policy": None,
     "looks": None,
     "seeds": None,
@@ -60,7 +60,7 @@ SHOWN = ("dataset", "agent", "variant", *(name for recipe in RECIPES.values() fo
 
 
 class Point(NamedTuple):
-    """One place in a study's grid. Several may come down to one cell: an oracle is the same at every quality."""
+    """One point of a study's grid. Several points may share a cell: an oracle is the same at every quality."""
 
     cell: Cell
     at: dict[str, Any]  # coordinates: dataset, agent, variant, quality, …, seed, and the label on each axis
@@ -68,216 +68,234 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """The product of some axes over settings in common."""
+    """The product of axes, on top of common settings."""
 
     base: Mapping[str, Any]
     axes: Mapping[str, Axis] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Each point's settings and its labels."""
+        """Yield the settings of each point and its label on each axis."""
         names = list(self.axes)
         for chosen in product(*(_values(name, axis) for name, axis in self.axes.items())):
-            asked = dict(self.base)
+            settings = dict(self.base)
             for _, changes in chosen:
-                asked = _merge(asked, changes)
-            yield asked, dict(zip(names, (label for label, _ in chosen), strict=True))
+                settings = _merge(settings, changes)
+            yield settings, dict(zip(names, (label for label, _ in chosen), strict=True))
 
 
 @dataclass(frozen=True)
 class Study:
-    """A figure or table: which results, and how they are shown."""
+    """A figure or table: the results that it needs, and how they are shown."""
 
     name: str
     title: str
     grids: tuple[Grid, ...]
-    paper: str = ""  # which figure or table of the paper it is
-    figure: str = "by-quality"  # one of FIGURES, or claims
-    also: tuple[str, ...] = ()  # further figures of the same results, such as curves
+    paper: str = ""  # the figure or table of the paper
+    figure: str = "by-quality"  # one of FIGURES, or "claims"
+    also: tuple[str, ...] = ()  # further figures of the same results, such as "curves"
     by: str = "variant"  # the coordinate whose values are compared
-    panels: tuple[str, ...] = ("dataset", "agent")  # coordinates that have a panel for each value
-    scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings that differ at a scale
-    parts: tuple[Study, ...] = ()  # studies whose results it needs; their points have `study` among the coordinates
-    _made: dict[tuple, tuple[Scale, list[Point]]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    panels: tuple[str, ...] = ("dataset", "agent")  # coordinates: one panel for each combination of values
+    scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings that differ, by scale
+    parts: tuple[Study, ...] = ()  # further studies that it needs; their points have the coordinate `study`
+    _cached: dict[tuple, tuple[Scale, list[Point]]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def points(
         self, scale: str | Scale, seeds: int | None = None, only: Mapping[str, Iterable[Any]] | None = None
     ) -> list[Point]:
-        """The whole grid at a scale, or the part whose coordinates have one of the values asked for."""
-        found = self._whole(find_scale(scale), seeds)
-        known = {name for point in found for name in point.at}
+        """Return the points of the study at a scale, or those with given coordinates.
+
+        Args:
+            scale: a scale or its name.
+            seeds: number of seeds; None: the number of the study or of the scale.
+            only: allowed values of some coordinates, as values or as text; None: all points.
+
+        Raises:
+            SsorlError: a setting is invalid, a coordinate is unknown, or no point is left.
+        """
+        points = self._all_points(find_scale(scale), seeds)
+        known = {name for point in points for name in point.at}
         for name, wanted in (only or {}).items():
             if name not in known:
                 raise SsorlError(f"--only {name}: {self.name} has no such axis; {nearest(name, sorted(known))}")
-            some = {_one(v) for v in wanted}
-            found = [point for point in found if _one(point.at.get(name)) in some]
-        if not found and not only:
-            raise SsorlError(f"{self.name}: has no points; an axis of it has no values")
-        if not found:
-            raise SsorlError(f"nothing of {self.name} is left after --only; `ssorl study show` tells what there is")
-        return list(found)
+            allowed = {_number_or_text(v) for v in wanted}
+            points = [point for point in points if _number_or_text(point.at.get(name)) in allowed]
+        if not points and not only:
+            raise SsorlError(f"{self.name}: has no points, because an axis has no values; list them")
+        if not points:
+            raise SsorlError(f"{self.name}: --only leaves no points; `ssorl study show` lists the values of each axis")
+        return list(points)
 
-    def _whole(self, scale: Scale, seeds: int | None) -> list[Point]:
-        """The whole grid: thousands of points, which a report asks for again and again, made once."""
-        made = self._made.get((scale.name, seeds))
-        if made and made[0] is scale:
-            return made[1]
-        found = [Point(c, {"study": part.name, **at}) for part in self.parts for c, at in part._whole(scale, seeds)]
+    def _all_points(self, scale: Scale, seeds: int | None) -> list[Point]:
+        """Return the whole grid, from a cache: it has thousands of points, and a report asks for it many times."""
+        cached = self._cached.get((scale.name, seeds))
+        if cached and cached[0] is scale:
+            return cached[1]
+        parts = [(part.name, point) for part in self.parts for point in part._all_points(scale, seeds)]
+        points = [Point(cell, {"study": name, **at}) for name, (cell, at) in parts]
         for grid in self.grids:
-            for asked, labels in grid:
-                asked = _merge(asked, self.scales.get(scale.name, {}))
-                own = asked.get("seeds")
-                values.check("seeds", own)
-                n = (own if asked.get("kind") == "data" else seeds) or own or seeds or scale.seeds
-                for seed in [asked["seed"]] if "seed" in asked else range(n):
-                    found.append(_point({**asked, "seed": seed}, labels, scale))
-        _check_apart(self.name, found)
-        self._made[scale.name, seeds] = scale, found
-        return found
+            for settings, labels in grid:
+                settings = _merge(settings, self.scales.get(scale.name, {}))
+                own = settings.get("seeds")
+                check_setting("seeds", own)
+                n = (own if settings.get("kind") == "data" else seeds) or own or seeds or scale.seeds
+                for seed in [settings["seed"]] if "seed" in settings else range(n):
+                    points.append(_point({**settings, "seed": seed}, labels, scale))
+        _check_distinct(self.name, points)
+        self._cached[scale.name, seeds] = scale, points
+        return points
 
     @property
     def names_seeds(self) -> bool:
-        """Whether a grid says itself which seeds it has."""
+        """Return whether the study sets `seed` itself, so that a number of seeds has no effect."""
         axes = [axis for grid in self.grids for axis in grid.axes.values()]
-        labels = [one for axis in axes if isinstance(axis, Mapping) for one in axis.values()]
-        told = [one for grid in self.grids for one in (grid.base, grid.axes)] + [*labels, *self.scales.values()]
-        return any("seed" in one for one in told if one)
+        labels = [settings for axis in axes if isinstance(axis, Mapping) for settings in axis.values()]
+        tables = [table for grid in self.grids for table in (grid.base, grid.axes)] + [*labels, *self.scales.values()]
+        return any("seed" in table for table in tables if table)
 
     def cells(self, scale: str | Scale, seeds: int | None = None) -> list[Cell]:
-        """Each cell once."""
+        """Return the distinct cells of the study, in the order of the grid.
+
+        Args:
+            scale: a scale or its name.
+            seeds: number of seeds; None: the number of the study or of the scale.
+        """
         return list(dict.fromkeys(point.cell for point in self.points(scale, seeds)))
 
 
-def resolve(asked: Mapping[str, Any], scale: Scale) -> Cell:
-    """The cell that some settings come down to at a scale: defaults filled in, what has no effect left out."""
+def resolve(settings: Mapping[str, Any], scale: Scale) -> Cell:
+    """Return the cell of settings at a scale: defaults are filled in, and settings without an effect are left out.
+
+    Args:
+        settings: values by name, each a key of `DEFAULTS`.
+        scale: the scale, which sets what the settings leave open.
+
+    Raises:
+        SsorlError: a setting is unknown, invalid, or has no effect together with the others.
+    """
     from ssorl.study import reference
 
-    odd = [name for name in asked if name not in DEFAULTS]
-    if odd:
-        raise SsorlError(f"a study has no setting {odd[0]!r}; {nearest(odd[0], DEFAULTS)}")
-    want = {**DEFAULTS, **asked}
-    kind, variant, setup = want["kind"], want["variant"], want["setup"]
-    for name, value in want.items():
-        values.check(name, value)
-    if not want["dataset"]:
-        raise SsorlError("a study names its dataset: base or an axis needs `dataset`")
-    foreign = [n for how, r in RECIPES.items() if how != setup for n in r if want[n] is not None]
-    if foreign:
-        raise SsorlError(f"{foreign[0]} means nothing in the {setup} setup; leave it out or name another `setup`")
-    learns = kind == "return"
-    whole = setup is None or (learns and variant == "oracle" and setup == "coupled")  # all trajectories, all actions
-    agent = _agent(want, scale) if learns else None
+    unknown = [name for name in settings if name not in DEFAULTS]
+    if unknown:
+        raise SsorlError(f"a study has no setting {unknown[0]!r}; {nearest(unknown[0], DEFAULTS)}")
+    full = {**DEFAULTS, **settings}
+    kind, variant, setup = full["kind"], full["variant"], full["setup"]
+    for name, value in full.items():
+        check_setting(name, value)
+    if not full["dataset"]:
+        raise SsorlError("the study names no dataset; add `dataset` to base or to an axis")
+    ignored = [n for other, recipe in RECIPES.items() if other != setup for n in recipe if full[n] is not None]
+    if ignored:
+        raise SsorlError(f"{ignored[0]} has no effect in the {setup} setup; leave it out or name another `setup`")
+    trains = kind == "return"
+    nothing_hidden = setup is None or (trains and variant == "oracle" and setup == "coupled")
+    agent = _agent(full, scale) if trains else None
     labels = agent.view.needs_actions if agent is not None else kind == "idm"
     if kind == "idm" and setup is None:
         raise SsorlError(
-            "how good labels are is known where a `setup` hides actions; name one, or leave out `kind: idm`"
+            "the error of labels is known only if a `setup` hides actions; name a setup, or leave out `kind: idm`"
         )
     labels = labels and (kind == "idm" or variant == "ss")
-    idm = _idm(want, scale) if labels else None
+    idm = _idm(full, scale) if labels else None
     return Cell(
         kind=kind,
-        dataset=_dataset(want, scale),
-        setup=None if whole else setup,
-        recipe=() if whole or setup is None else _recipe(setup, want),
-        agent=want["agent"] if learns else None,
-        settings=pairs(reference.agent_changes(want["agent"], agent)) if agent is not None else (),
-        variant=variant if learns else None,
+        dataset=_dataset(full, scale),
+        setup=None if nothing_hidden else setup,
+        recipe=() if nothing_hidden or setup is None else _recipe(setup, full),
+        agent=full["agent"] if trains else None,
+        settings=pairs(reference.agent_changes(full["agent"], agent)) if agent is not None else (),
+        variant=variant if trains else None,
         idm=None if idm is None else pairs(reference.idm_changes(idm)),
-        rounds=want["rounds"] if labels else 0,
-        certain=plain(want["certain"]) if labels and learns else None,
-        env=want["env"] if learns else None,
-        seed=0 if kind == "data" and whole else want["seed"],
-        episodes=(want["episodes"] or scale.episodes) if learns else 0,
-        policy=(want["policy"] or scale.policy) if learns else None,
-        looks=(want["looks"] or scale.looks) if learns else 0,
+        rounds=full["rounds"] if labels else 0,
+        certain=plain(full["certain"]) if labels and trains else None,
+        env=full["env"] if trains else None,
+        seed=0 if kind == "data" and nothing_hidden else full["seed"],
+        episodes=(full["episodes"] or scale.episodes) if trains else 0,
+        policy=(full["policy"] or scale.policy) if trains else None,
+        looks=(full["looks"] or scale.looks) if trains else 0,
         agent_revision=revision_of(agent),
         idm_revision=revision_of(idm),
     )
 
 
-# From settings to a cell -----------------------------------------------------------------------------------
-
-
-def _point(asked: dict[str, Any], labels: dict[str, Any], scale: Scale) -> Point:
-    cell = resolve(asked, scale)
-    want = {**DEFAULTS, **asked}
-    recipe = {k: v if want[k] is None else want[k] for k, v in RECIPES.get(want["setup"] or "", {}).items()}
-    without = () if cell.kind == "return" else ("agent", "variant")
-    without = without if cell.idm is not None else (*without, "idm")
-    at = {name: recipe.get(name, want[name]) for name in SHOWN if name not in without}
-    at |= {"dataset": str(want["dataset"]).removeprefix("sim/"), "seed": asked["seed"]}
+def _point(settings: dict[str, Any], labels: dict[str, Any], scale: Scale) -> Point:
+    cell = resolve(settings, scale)
+    full = {**DEFAULTS, **settings}
+    recipe = {k: v if full[k] is None else full[k] for k, v in RECIPES.get(full["setup"] or "", {}).items()}
+    hidden = () if cell.kind == "return" else ("agent", "variant")
+    hidden = hidden if cell.idm is not None else (*hidden, "idm")
+    at = {name: recipe.get(name, full[name]) for name in SHOWN if name not in hidden}
+    at |= {"dataset": str(full["dataset"]).removeprefix("sim/"), "seed": settings["seed"]}
     at = {name: plain(value) for name, value in at.items() if value is not None}
-    # Where the datasets of an axis have names of their own, those are shown.
-    if labels.get("dataset") == want["dataset"]:
+    # If the axis `dataset` has labels, they replace the names of the datasets.
+    if labels.get("dataset") == full["dataset"]:
         labels = {name: label for name, label in labels.items() if name != "dataset"}
     return Point(cell, at | labels)
 
 
-def _check_apart(study: str, points: Iterable[Point]) -> None:
-    """Refuse two results at one place: the later would stand for both."""
+def _check_distinct(study: str, points: Iterable[Point]) -> None:
+    """Raise if two different cells have the same coordinates: a report could show only one of them."""
     at: dict[tuple, Cell] = {}
     for point in points:
         if at.setdefault(tuple(point.at.items()), point.cell) != point.cell:
             place = ", ".join(f"{name} {value}" for name, value in point.at.items())
-            raise SsorlError(
-                f"{study}: two different results are both called {place}; make an axis of what they differ in"
-            )
+            raise SsorlError(f"{study}: two different cells have the coordinates {place}; make an axis of what differs")
 
 
 def _values(name: str, axis: Axis) -> list[tuple[Any, Mapping[str, Any]]]:
-    """Labels with their settings."""
+    """Return the labels of an axis with their settings."""
     if isinstance(axis, Mapping):
         return list(axis.items())
     if isinstance(axis, str) or not isinstance(axis, Sequence):
-        raise SsorlError(f"the axis {name} is {axis!r}; give a list of values, or labels with settings each")
+        raise SsorlError(f"the axis {name} is {axis!r}; give a list of values, or a table of labels")
     return [(plain(value), {name: value}) for value in axis]
 
 
-def _merge(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
-    """The second over the first; settings of agent and model join."""
-    both = {k: {**one[k], **two[k]} for k in ("settings", "idm_settings") if k in one and k in two}
-    return {**one, **two, **both}
+def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both; the second takes precedence, and the tables `settings` and `idm_settings` are merged too."""
+    both = {k: {**first[k], **second[k]} for k in ("settings", "idm_settings") if k in first and k in second}
+    return {**first, **second, **both}
 
 
-def _agent(want: dict[str, Any], scale: Scale) -> Agent:
+def _agent(full: dict[str, Any], scale: Scale) -> Agent:
     """Return the agent: its preset, then the scale's settings, then the study's."""
     from ssorl.agents import AGENTS
     from ssorl.study.reference import preset_agent
 
-    name, preset = want["agent"], want["preset"]
+    name, preset = full["agent"], full["preset"]
     if AGENTS.known(name) and scale.agents and name not in scale.agents:
         preset = "quick" if preset == "paper" else preset
-    check_settings(name, want["settings"], None)  # that it is a table; `preset_agent` checks names and values
-    return preset_agent(name, preset, want["defaults"], {**scale.agents.get(name, {}), **want["settings"]})
+    check_settings(name, full["settings"], None)  # checks that it is a table; `preset_agent` checks names and values
+    return preset_agent(name, preset, full["defaults"], {**scale.agents.get(name, {}), **full["settings"]})
 
 
-def _idm(want: dict[str, Any], scale: Scale) -> IdmSpec:
+def _idm(full: dict[str, Any], scale: Scale) -> IdmSpec:
     """Return the IDM's configuration: its preset, then the scale's settings, then the study's."""
     from ssorl.study.reference import preset_idm
 
-    spec: Any = preset_idm(want["idm"], want["defaults"])
-    short = {name: want[name] for name in IDM_SETTINGS if want[name] is not None}
-    check_settings("an inverse dynamics model", want["idm_settings"], spec)
+    spec: Any = preset_idm(full["idm"], full["defaults"])
+    short = {name: full[name] for name in IDM_SETTINGS if full[name] is not None}
+    check_settings("an inverse dynamics model", full["idm_settings"], spec)
     check_settings("an inverse dynamics model", short, spec)
-    known = {f.name for f in fields(spec)}  # a scale's settings are those of the network; other families may lack some
-    scaled = {k: v for k, v in {**scale.idm, **scale.idm_named.get(want["idm"], {})}.items() if k in known}
-    changes = {**scaled, **want["idm_settings"], **short}
+    known = {f.name for f in fields(spec)}  # a scale's settings are for the network; other families may lack them
+    scaled = {k: v for k, v in {**scale.idm, **scale.idm_named.get(full["idm"], {})}.items() if k in known}
+    changes = {**scaled, **full["idm_settings"], **short}
     return replace(spec, **{k: plain(v) for k, v in changes.items()})
 
 
-def _dataset(want: dict[str, Any], scale: Scale) -> str:
-    name = str(want["dataset"])
-    size = want["size"] or scale.size
+def _dataset(full: dict[str, Any], scale: Scale) -> str:
+    name = str(full["dataset"])
+    size = full["size"] or scale.size
     return f"{name}:{size}" if name.startswith("sim/") and ":" not in name and size else name
 
 
-def _recipe(setup: str, want: dict[str, Any]) -> Pairs:
-    return pairs({name: default if want[name] is None else want[name] for name, default in RECIPES[setup].items()})
+def _recipe(setup: str, full: dict[str, Any]) -> Pairs:
+    return pairs({name: default if full[name] is None else full[name] for name, default in RECIPES[setup].items()})
 
 
-def _one(value: Any) -> float | str:
-    """A number as such, however it is written, or else text."""
+def _number_or_text(value: Any) -> float | str:
+    """Return a finite number as a float, so that "1e6" equals 1000000, and any other value as text."""
     try:
-        told = float(value)
+        number = float(value)
     except (TypeError, ValueError):
         return str(value)
-    return told if math.isfinite(told) and not isinstance(value, bool) else str(value)
+    return number if math.isfinite(number) and not isinstance(value, bool) else str(value)

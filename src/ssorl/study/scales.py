@@ -1,4 +1,4 @@
-"""How large a study is run: minutes on a CPU, an hour on a GPU, or as published. The design is the same at each."""
+"""Scales of a study: minutes on a CPU, an hour on a GPU, or as published. The grid is the same at each scale."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ssorl.utils.errors import SsorlError, nearest
 
 @dataclass(frozen=True)
 class Scale:
-    """What a scale changes. The agents and models keep their published settings but for what is named here."""
+    """The settings that a scale changes. All other settings of agents and IDMs keep their published values."""
 
     name: str
-    note: str  # for whoever reads the results
-    size: str  # of sim/ datasets: steps, or `full` for D4RL's
+    note: str  # description for readers of the results
+    size: str  # of sim/ datasets: number of steps, or `full` for the size of D4RL's
     seeds: int
-    episodes: int  # a policy plays at the end
+    episodes: int  # rollouts of a final policy
     looks: int  # points of a learning curve
-    policy: str = "last"  # the weights that are scored; the paper's are the last, and every cell keeps both
-    agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # others have their preset `quick`
-    idm: Mapping[str, Any] = field(default_factory=dict)  # of every inverse dynamics model
-    idm_named: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # and of those with a name
+    policy: str = "last"  # weights that are scored; the paper scores the last; every result holds both
+    agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by agent; other agents have preset `quick`
+    idm: Mapping[str, Any] = field(default_factory=dict)  # settings of every IDM
+    idm_named: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings by IDM preset
 
 
 _SMALL_DT = {"layers": 1, "heads": 1, "width": 32, "context": 5, "max_time": 1024, "batch": 16, "updates": 100}
 _SMALL_DT |= {"lr": 3e-3, "warmup": 10, "temperature_lr": 1e-3}
-# The presets `quick` of these two in version 0.1. Studies at a scale do not follow a change of the presets.
+# The presets `quick` of BC and IQL in version 0.1, so that a change of the presets changes no study.
 _QUICK_BC = {"batch": 256, "updates": 50_000}
 _QUICK_IQL = {"hidden": (128, 128), "lr": 1e-3, "temperature": 0.3, "updates": 20_000}
 _LITE_DT = {"layers": 3, "width": 128, "batch": 64, "lr": 1e-3, "warmup": 1000, "updates": 30_000}
@@ -35,7 +35,7 @@ _LITE_DT = {"layers": 3, "width": 128, "batch": 64, "lr": 1e-3, "warmup": 1000, 
 SCALES: dict[str, Scale] = {
     "smoke": Scale(
         "smoke",
-        "a check that all of it runs: a hundredth of the data, hardly any training, one seed; no evidence of anything",
+        "a check that every part runs: a hundredth of the data, hardly any training, one seed; no result counts",
         size="20000",
         seeds=1,
         episodes=3,
@@ -52,14 +52,14 @@ SCALES: dict[str, Scale] = {
     ),
     "lite": Scale(
         "lite",
-        "the paper's design and data with smaller batches, fewer updates but for TD3+BC (a quarter for CQL), a smaller "
-        "DT, higher learning rates of DT and of the inverse dynamics model, three seeds",
+        "the paper's design and data with smaller batches, fewer updates except for TD3+BC (a quarter for CQL), a "
+        "smaller DT, higher learning rates of DT and of the inverse dynamics model, three seeds",
         size="full",
         seeds=3,
         episodes=30,
         looks=10,
         agents={
-            "td3bc": {"batch": 256},  # as it was published; with fewer updates some sets are hardly begun
+            "td3bc": {"batch": 256},  # the published number of updates: with fewer, some datasets are hardly learned
             "cql": {"batch": 512, "n_actions": 4, "updates": 50_000},
             "bc": _QUICK_BC,
             "iql": _QUICK_IQL,
@@ -74,9 +74,16 @@ SCALES: dict[str, Scale] = {
 
 
 def find_scale(name: str | Scale) -> Scale:
-    """The scale of that name."""
+    """Return a scale.
+
+    Args:
+        name: the scale's name; a `Scale` is returned as it is.
+
+    Raises:
+        SsorlError: no scale has that name.
+    """
     if isinstance(name, Scale):
         return name
     if name not in SCALES:
-        raise SsorlError(f"--scale {name}: is none; {nearest(name, SCALES)}")
+        raise SsorlError(f"--scale {name}: is not a scale; {nearest(name, SCALES)}")
     return SCALES[name]

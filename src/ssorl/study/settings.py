@@ -1,4 +1,4 @@
-"""Which values the settings of a study may have: a wrong one is told when the study is read, not after hours."""
+"""Valid values of a study's settings. They are checked when the study is read, before anything is computed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ssorl.envs.trust import imports_code
 from ssorl.utils.errors import SsorlError, nearest
 from ssorl.utils.validation import WHOLE_FROM_0, WHOLE_FROM_1, Rule, is_seed, number, whole
 
-PINNED = "0.1"  # the version whose default settings are kept in reference.py
+PINNED = "0.1"  # the version whose default settings reference.py holds
 THIRDS = ("low", "med", "high")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "kind": ("return", "idm", "data"),
@@ -20,8 +20,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "labelled": (*THIRDS, None),
     "unlabelled": (*THIRDS, None),
 }
-
-
 SHARE: Rule = (lambda v: number(v) and 0 < v <= 1, "give a share above 0 and at most 1")
 SIZE: Rule = (
     lambda v: whole(v, 1) or v == "full" or (isinstance(v, str) and v.isdecimal() and int(v) > 0),
@@ -36,29 +34,36 @@ RULES: dict[str, Rule] = {
     "size": SIZE,
     "env": (
         lambda v: isinstance(v, str) and not imports_code(v),
-        "give the id of an environment without a module, which no study may import: write the study as a .py file that "
-        "imports the module itself",
+        "give the id of an environment without a module, or write the study as a .py file that imports the module",
     ),
 }
-NEEDED = ("seed", "rounds")  # the others may be left to the scale or to the defaults
+REQUIRED = ("seed", "rounds")  # the other settings may be None: the scale or a default sets them
 
 
-def check(name: str, value: Any) -> None:
-    """Refuse a value that the setting cannot have."""
+def check_setting(name: str, value: Any) -> None:
+    """Raise if a setting cannot have a value.
+
+    Args:
+        name: name of the setting.
+        value: the value to check.
+
+    Raises:
+        SsorlError: the value is invalid; the message names the valid values.
+    """
     if name in CHOICES and value not in CHOICES[name]:
         raise SsorlError(f"{name} is {value!r}; {nearest(value, CHOICES[name])}")
-    if name in RULES and not (value is None and name not in NEEDED):
-        fits, cure = RULES[name]
-        if not fits(value):
+    if name in RULES and (value is not None or name in REQUIRED):
+        is_valid, cure = RULES[name]
+        if not is_valid(value):
             raise SsorlError(f"{name} is {value!r}; {cure}")
     if name == "dataset" and isinstance(value, str) and value.startswith("sim/"):
-        _simulated(value)
+        _check_simulated(value)
 
 
 @cache
-def _simulated(name: str) -> None:
+def _check_simulated(name: str) -> None:
     from ssorl.data.sim.datasets import names
 
-    known = [f"sim/{one}" for one in names()]
+    known = [f"sim/{dataset}" for dataset in names()]
     if name.partition(":")[0] not in known:
-        raise SsorlError(f"{name}: is no simulated dataset; {nearest(name, known)}")
+        raise SsorlError(f"{name}: is not a simulated dataset; {nearest(name, known)}")

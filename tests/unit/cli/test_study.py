@@ -116,7 +116,7 @@ def test_a_report_of_a_part_and_of_a_file_in_yaml(study, store, tmp_path, capsys
     assert ">5 of 10<" in Path(capsys.readouterr().out.strip()).read_text()
     with pytest.raises(SystemExit):
         main([*args, "--only", "variant=sss"])
-    assert "nothing of mine is left" in capsys.readouterr().err
+    assert "mine: --only leaves no points" in capsys.readouterr().err
 
 
 def test_progress_is_told(study, tmp_path, capsys):
@@ -200,7 +200,7 @@ def test_claims_tell_what_is_there_in_one_number(tmp_path, capsys):
     [
         (["run", "main-medium-exper"], "did you mean main-medium-expert"),
         (["show", "maze2d", "--only", "agent"], "write AXIS=VALUE"),
-        (["show", "maze2d", "--only", "agent=dt"], "nothing of maze2d is left"),
+        (["show", "maze2d", "--only", "agent=dt"], "maze2d: --only leaves no points"),
         (["run", "maze2d", "--seeds", "0"], "--seeds is 0"),
     ],
 )

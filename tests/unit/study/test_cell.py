@@ -30,7 +30,7 @@ OLD = {
 LATER = ("agent_revision", "idm_revision")
 
 
-def test_the_hash_covers_the_fields_of_version_0_1_also_at_their_defaults():
+def test_hash_covers_the_fields_of_version_0_1_at_their_defaults_too():
     cell = Cell.from_json(OLD)
     assert json.loads(json.dumps(cell.as_json())) == OLD and cell.hash == digest(OLD)
     assert set(OLD) == {f.name for f in fields(Cell)} - set(LATER)
@@ -39,7 +39,7 @@ def test_the_hash_covers_the_fields_of_version_0_1_also_at_their_defaults():
 
 
 @pytest.mark.parametrize("name", LATER)
-def test_a_later_field_counts_only_where_it_is_not_at_its_default(name):
+def test_later_fields_are_hashed_only_if_not_at_their_default(name):
     cell = Cell.from_json(OLD)
     assert Cell.from_json(OLD | {name: 0}) == cell
     new = Cell.from_json(OLD | {name: 2})
@@ -49,13 +49,13 @@ def test_a_later_field_counts_only_where_it_is_not_at_its_default(name):
 
 
 @pytest.mark.parametrize("change", [{"looks": None}, {"unheard": 1}])
-def test_other_fields_are_refused(change):
-    told = {k: v for k, v in (OLD | change).items() if k != "looks" or v is not None}
+def test_missing_and_unknown_fields_raise(change):
+    stored = {k: v for k, v in (OLD | change).items() if k != "looks" or v is not None}
     with pytest.raises(SsorlError, match=f"with other fields .{next(iter(change))}.; read it with"):
-        Cell.from_json(told)
+        Cell.from_json(stored)
 
 
-def test_a_cell_has_the_revisions_that_its_result_depends_on():
+def test_revisions_of_cells():
     ss = replace(Cell.from_json(OLD), agent_revision=1, idm_revision=1)
     baseline = replace(ss, idm=None, idm_revision=0)
     assert ss.revisions == Revisions(1, 1) and baseline.revisions == Revisions(1, None)

@@ -1,4 +1,4 @@
-"""A change of a default or a preset moves no cell of the paper's studies, and no cell changes its meaning."""
+"""A change of a default or a preset changes neither the hashes of the paper's cells nor the meaning of any cell."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.identity import since
 
 PINS = json.loads((ROOT / "tests" / "pins" / "cells.json").read_text())
-SOME = ["main-medium-expert", "low-label", "dt-joint", "self-training", "idm-architecture", "labelled-quality"]
-SOME += ["maze2d", "densities", "labelled-returns", "self-training-mse", "idm-robust", "idm-robust-agents"]
+STUDIED = ["main-medium-expert", "low-label", "dt-joint", "self-training", "idm-architecture", "labelled-quality"]
+STUDIED += ["maze2d", "densities", "labelled-returns", "self-training-mse", "idm-robust", "idm-robust-agents"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ChangedIdm(IdmConfig):
 
 @pytest.fixture
 def changed(monkeypatch):
-    """Every default that a later version may change."""
+    """Change every default that a later version may change."""
     monkeypatch.setitem(AGENTS, "td3bc", Changed)
     for name in list(IDMS):
         monkeypatch.setitem(IDMS, name, ChangedIdm(steps=17))
@@ -58,22 +58,21 @@ def own(**settings) -> Cell:
     return resolve({"dataset": "sim/hopper-medium", **settings}, SCALES["paper"])
 
 
-def test_the_table_is_of_the_agents_and_models_there_are():
-    """Of what 0.1 had; a later version may have other defaults, and then this test names them."""
+def test_reference_names_existing_agents_and_settings():
     assert set(reference.AGENT_DEFAULTS) == {"bc", "cql", "dt", "dt-joint", "iql", "td3bc"}
     for name, settings in reference.AGENT_DEFAULTS.items():
         assert set(settings) <= {f.name for f in fields(AGENTS[name])}
     assert set(reference.IDM_DEFAULTS) <= {f.name for f in fields(IdmConfig)}
 
 
-@pytest.mark.parametrize("study", SOME)
-def test_the_papers_cells_stay(changed, study):
-    fresh = replace(STUDIES[study])  # with no points made before the change
+@pytest.mark.parametrize("study", STUDIED)
+def test_changed_defaults_keep_the_papers_hashes(changed, study):
+    fresh = replace(STUDIES[study])  # without points cached before the change
     now = {scale: digest(sorted(cell.hash for cell in fresh.cells(scale))) for scale in SCALES}
     assert now == PINS["studies"][study]
 
 
-def test_the_change_is_one_that_a_study_of_ones_own_notices(changed):
+def test_changed_defaults_change_users_studies(changed):
     assert dict(own(preset="paper", variant="ss").settings) == {"alpha": 9, "batch": 7, "hidden": (32,)}
     assert dict(own(variant="ss", preset="paper").idm) == {"lr": 0.5, "members": 4}
     assert own(defaults="0.1", preset="paper", idm="paper", variant="ss").settings == ()
@@ -85,20 +84,20 @@ def pin(study: str, scale: str) -> Cell:
     return next(cell for cell in cells if cell.idm and dict(cell.idm).get("ranks"))
 
 
-def test_a_cell_keeps_its_meaning(changed):
+def test_changed_defaults_keep_the_meaning_of_cells(changed):
     agent, spec = reference.agent_of("td3bc", {"batch": 256}), reference.idm_of({"past": 2})
     assert (agent.alpha, agent.hidden, agent.batch, agent.weight) == (2.5, (256, 256), 256, 0.0)
     assert (spec.lr, spec.steps, spec.past, spec.sharpness) == (1e-4, 100_000, 2, 0.0)
 
 
-def test_a_later_setting_is_named_once_it_is_used(changed):
+def test_later_settings_are_named_when_they_differ_from_their_default(changed):
     assert dict(own(defaults="0.1", preset="paper", settings={"weight": 0.5}).settings) == {"weight": 0.5}
     cell = own(defaults="0.1", preset="paper", idm="paper", variant="ss", idm_settings={"sharpness": 2.0})
     assert dict(cell.idm) == {"sharpness": 2}
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("settings", "message"),
     [
         ({"defaults": "0.3"}, "defaults is '0.3'"),
         ({"defaults": "0.1", "preset": "quick"}, "no agent td3bc with preset quick"),
@@ -106,6 +105,6 @@ def test_a_later_setting_is_named_once_it_is_used(changed):
         ({"defaults": "0.1", "settings": {"alpa": 1}}, "did you mean alpha"),
     ],
 )
-def test_what_0_1_had_not_is_refused(asked, told):
-    with pytest.raises(SsorlError, match=told):
-        own(**asked)
+def test_names_that_0_1_did_not_have_raise(settings, message):
+    with pytest.raises(SsorlError, match=message):
+        own(**settings)
