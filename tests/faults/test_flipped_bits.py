@@ -186,7 +186,7 @@ def test_a_damaged_policy_is_refused_and_its_cure_works(done, eps, tmp_path):
     shutil.copytree(done, folder := tmp_path / "r")
     file = folder / "policies" / "ss-0.npz"
     flip(file, 700)
-    with pytest.raises(DataError, match=r"ss-0\.npz: .*checksum is wrong.*remove it and give the command"):
+    with pytest.raises(DataError, match=r"ss-0\.npz: .*checksum is wrong.*delete it and run the command"):
         ssorl.load_policy(folder)
     file.unlink()
     run(eps, folder, **CHOICES)

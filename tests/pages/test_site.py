@@ -93,7 +93,7 @@ def test_the_public_names_are_told(read):
 
 
 def test_a_setting_s_comment_is_what_the_page_says(read):
-    assert "Weight of Q against imitation; 0 is behaviour cloning." in read["api/agents.html"]
+    assert "Weight of Q relative to imitation; 0 is behaviour cloning." in read["api/agents.html"]
 
 
 def test_the_report_on_the_page_is_the_one_that_was_kept(read):
