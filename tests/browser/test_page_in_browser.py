@@ -1,4 +1,4 @@
-"""The page as a reader meets it, in a real browser."""
+"""The page of a run in a headless browser."""
 
 import csv
 
@@ -11,7 +11,7 @@ from ssorl.report.page import page
 LEAVES = "[...document.querySelectorAll('body *')].filter(e => !e.children.length).map(e => e.textContent)"
 
 
-def test_the_watch_sees_what_goes_wrong(chrome, tmp_path):
+def test_fixture_reports_errors_and_requests(chrome, tmp_path):
     bad = tmp_path / "bad.html"
     policy = "default-src 'none'; script-src 'sha256-AAAA'"
     bad.write_text(
@@ -27,25 +27,25 @@ def test_the_watch_sees_what_goes_wrong(chrome, tmp_path):
 
 
 @pytest.mark.parametrize("which", ["run_page", "parent_page"])
-def test_it_renders_alone(chrome, which, request):
+def test_page_loads_no_other_files(chrome, which, request):
     path = request.getfixturevalue(which)
     chrome.open(path)
     assert chrome.complaints() == []
     assert chrome.requests() == [path.as_uri()]
     assert chrome.js("document.querySelector('h1').textContent.trim()") == "sim/hopper-medium-expert"
-    shown = chrome.js(visible("svg.chart"))
-    assert shown == (10 if which == "run_page" else 1)  # each once, though drawn for two widths
+    n_charts = chrome.js(visible("svg.chart"))
+    assert n_charts == (10 if which == "run_page" else 1)  # each chart is drawn for two widths and shown in one
     assert chrome.js("[...document.querySelectorAll('svg.chart')].every(s => s.querySelector('path,rect'))")
 
 
-def test_pointing_shows_a_value(chrome, run_page):
+def test_pointing_at_a_mark_shows_its_value(chrome, run_page):
     chrome.open(run_page)
     assert chrome.js("tip.hidden")
-    where = "(r => [r.x + r.width / 2, r.y + r.height / 2])"
+    centre = "(r => [r.x + r.width / 2, r.y + r.height / 2])"
     row = "[...document.querySelectorAll('svg.wide .k-ss .hit')][0]"
     chrome.js(f"{row}.scrollIntoView({{block: 'center'}})")
     chrome.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")  # scrolling hides it
-    chrome.point(*chrome.js(f"{where}({row}.getBoundingClientRect())"))
+    chrome.point(*chrome.js(f"{centre}({row}.getBoundingClientRect())"))
     text = chrome.js("tip.textContent")
     assert not chrome.js("tip.hidden") and "61.2 [57.5, 64.9]" in text and "seed 4" in text
     box = chrome.js("(r => [r.left, r.right, r.top, r.bottom])(tip.getBoundingClientRect())")
@@ -54,19 +54,19 @@ def test_pointing_shows_a_value(chrome, run_page):
     assert chrome.js("tip.hidden")
 
 
-def test_the_keyboard_reaches_everything(chrome, run_page):
+def test_keyboard_reaches_all_controls(chrome, run_page):
     chrome.open(run_page)
     chrome.press("Tab", 9)
     assert chrome.js("document.activeElement.className") == "skip"
-    chrome.settle()  # it slides in
+    chrome.settle()  # the link slides in
     assert chrome.js("document.activeElement.getBoundingClientRect().top") >= 0
-    seen = []
+    focused = []
     for _ in range(6):
         chrome.press("Tab", 9)
         assert chrome.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-        seen.append(chrome.js("document.activeElement.textContent.trim()"))
+        focused.append(chrome.js("document.activeElement.textContent.trim()"))
     names = chrome.js("[...document.querySelectorAll('summary')].map(s => s.textContent.trim())")
-    assert seen == names[:6]
+    assert focused == names[:6]
     assert not chrome.js("document.activeElement.parentElement.open")
     chrome("Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
     assert chrome.js("document.activeElement.parentElement.open")
@@ -77,7 +77,7 @@ def test_the_keyboard_reaches_everything(chrome, run_page):
 
 
 @pytest.mark.parametrize("width", [320, 360, 600, 760])
-def test_a_small_screen_never_scrolls_sideways(chrome, run_page, parent_page, tmp_path, width):
+def test_page_fits_a_small_screen(chrome, run_page, parent_page, tmp_path, width):
     long = page(write(tmp_path, result(seeds=1, looks=2, title="x" * 300, command="y" * 300)))
     for path in (run_page, parent_page, long):
         chrome.open(path, width=width, height=740, mobile=True)
@@ -89,18 +89,18 @@ def test_a_small_screen_never_scrolls_sideways(chrome, run_page, parent_page, tm
         assert chrome.js(small) >= 10  # pixels: text in pictures stays readable
 
 
-def test_light_and_dark_are_both_readable(chrome, run_page):
-    found = []
+def test_light_and_dark_schemes_have_enough_contrast(chrome, run_page):
+    colours = []
     for dark in (False, True):
         chrome.open(run_page, dark=dark)
         words, labels, dots, lines = chrome.js(CONTRAST)
         assert min(words, labels) >= 4.5 and min(dots, lines) >= 3  # WCAG AA
-        look = "getComputedStyle(document.querySelector('{}')).{}"
-        found.append([chrome.js(look.format(*x)) for x in (("body", "backgroundColor"), (".k-ss .dot", "fill"))])
-    assert found[0][0] != found[1][0] and found[0][1] != found[1][1]
+        style = "getComputedStyle(document.querySelector('{}')).{}"
+        colours.append([chrome.js(style.format(*x)) for x in (("body", "backgroundColor"), (".k-ss .dot", "fill"))])
+    assert colours[0][0] != colours[1][0] and colours[0][1] != colours[1][1]
 
 
-def test_pictures_have_names_for_screen_readers(chrome, run_page):
+def test_charts_have_names_for_screen_readers(chrome, run_page):
     chrome.open(run_page)
     chrome("Accessibility.enable")
     nodes = chrome("Accessibility.getFullAXTree")["nodes"]
@@ -112,14 +112,14 @@ def test_pictures_have_names_for_screen_readers(chrome, run_page):
     assert any("Scores" in name and "61.2 [57.5, 64.9]" in name for name in names)
 
 
-def test_text_from_files_stays_text(chrome, tmp_path):
-    told = result(seeds=1, looks=3, title=NASTY, command=NASTY, config={NASTY: NASTY, "agent": NASTY}, env=NASTY)
-    told["versions"] = told["hardware"] = {NASTY: [NASTY]}
-    told |= {"commit": NASTY, "started": NASTY, "timings": {NASTY: 1.0}}
-    told["idm"] |= {"name": NASTY}
-    told["split"] |= {"quality": NASTY, "setup": NASTY}
-    told["curves"]["ss"][NASTY] = [[1.0, 2.0, 3.0]]
-    chrome.open(page(write(tmp_path / "one", told)))
+def test_text_from_files_is_escaped(chrome, tmp_path):
+    sample = result(seeds=1, looks=3, title=NASTY, command=NASTY, config={NASTY: NASTY, "agent": NASTY}, env=NASTY)
+    sample["versions"] = sample["hardware"] = {NASTY: [NASTY]}
+    sample |= {"commit": NASTY, "started": NASTY, "timings": {NASTY: 1.0}}
+    sample["idm"] |= {"name": NASTY}
+    sample["split"] |= {"quality": NASTY, "setup": NASTY}
+    sample["curves"]["ss"][NASTY] = [[1.0, 2.0, 3.0]]
+    chrome.open(page(write(tmp_path / "one", sample)))
     assert chrome.complaints() == [] and len(chrome.requests()) == 1
     assert chrome.js("typeof hacked") == "undefined"
     assert chrome.js("document.querySelector('h1').textContent.trim()") == NASTY
@@ -130,18 +130,18 @@ def test_text_from_files_stays_text(chrome, tmp_path):
     assert chrome.complaints() == [] and chrome.js("typeof hacked") == "undefined"
 
 
-def test_the_values_can_be_downloaded(chrome, run_page, tmp_path):
+def test_table_can_be_downloaded(chrome, run_page, tmp_path):
     chrome.open(run_page)
     chrome.js("document.querySelector('details').open = true")
     path = chrome.download(tmp_path, lambda: chrome.js("document.querySelector('.download').click()"))
     assert path.name == "scores.csv"
     rows = list(csv.reader(path.read_text().splitlines()))
-    assert rows[0][:4] == ["agent", "mean", "low", "high"] and len(rows) == 4
+    assert rows[0][:4] == ["variant", "mean", "low", "high"] and len(rows) == 4
     assert float(rows[2][1]) == 61.2
     assert chrome.complaints() == []
 
 
-def test_the_parent_leads_to_its_cells(chrome, parent_page):
+def test_page_over_qualities_links_to_their_pages(chrome, parent_page):
     chrome.open(parent_page)
     links = chrome.js("[...document.querySelectorAll('tbody a')].map(a => a.href)")
     assert links == [(parent_page.parent / f"q{q}" / "report.html").as_uri() for q in (10, 50, 100)]
@@ -149,7 +149,7 @@ def test_the_parent_leads_to_its_cells(chrome, parent_page):
     assert "SS-TD3BC" in chrome.js("document.querySelector('.answer').textContent")
 
 
-def test_on_paper_it_is_light_and_without_controls(chrome, run_page):
+def test_print_is_light_and_without_controls(chrome, run_page):
     chrome.open(run_page, dark=True)
     features = [{"name": "prefers-color-scheme", "value": "dark"}]
     chrome("Emulation.setEmulatedMedia", media="print", features=features)

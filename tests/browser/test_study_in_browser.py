@@ -60,8 +60,8 @@ def test_every_kind_renders_alone(chrome, pages, name):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("main-medium-expert", ["labels from the worst … % by return: 10", "labelled data alone: ", "["]),
-        ("gap-medium-expert", ["q = 10", "labelled data alone: 8", "%"]),
+        ("main-medium-expert", ["labels from the worst … % by return: 10", "baseline: ", "["]),
+        ("gap-medium-expert", ["q = 10", "baseline: 8", "%"]),
         ("self-training", ["ours: ", "["]),
         ("self-training-mse", ["m = 3, N = 5: 0."]),
         ("example-density", ["with actions: ", "of 60"]),

@@ -1,4 +1,4 @@
-"""One headless browser for all tests of the page."""
+"""A headless browser for all tests of pages, and pages to open in it."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from support.page_samples import parent, result, write
 def chrome(tmp_path_factory):
     path = find()
     if path is None:
-        pytest.skip(f"no browser to look at the page with: none of {', '.join(NAMES)} is installed")
+        pytest.skip(f"no browser is installed; looked for {', '.join(NAMES)}")
     browser = Chrome(path, str(tmp_path_factory.mktemp("profile")))
     yield browser
     browser.close()
@@ -19,15 +19,15 @@ def chrome(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run_page(tmp_path_factory):
-    """The page of a whole run."""
+    """The page of a complete run."""
     return page(write(tmp_path_factory.mktemp("runs") / "one", result()))
 
 
 @pytest.fixture(scope="session")
 def parent_page(tmp_path_factory):
-    """The page over several qualities, beside the pages it leads to."""
-    folder = write(tmp_path_factory.mktemp("runs") / "several", told := parent((10, 50, 100)))
-    for cell in told["cells"]:
+    """The page over several qualities, with the pages that it links to."""
+    folder = write(tmp_path_factory.mktemp("runs") / "several", sample := parent((10, 50, 100)))
+    for cell in sample["cells"]:
         page(write(folder / cell["folder"], result(seeds=1, episodes=2, looks=3)))
     return page(folder)
 
@@ -36,6 +36,7 @@ NASTY = "<script>hacked=1</script><img src=x onerror=hacked=1>\"'&"
 
 
 def visible(selector: str) -> str:
+    """Return JavaScript that counts the visible elements of a selector."""
     return f"[...document.querySelectorAll({selector!r})].filter(e => e.checkVisibility()).length"
 
 

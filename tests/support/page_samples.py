@@ -1,4 +1,4 @@
-"""Results as `ssorl run` writes them, made up but of the right shape and size."""
+"""Synthetic results of runs, with the shapes and sizes that `ssorl run` writes."""
 
 import json
 
@@ -8,7 +8,7 @@ MEANS = {"baseline": 34.0, "ss": 61.2, "oracle": 91.0}
 
 
 def result(seeds=5, episodes=30, looks=40, means=None, **changes) -> dict:
-    """A whole result; `changes` replace its entries."""
+    """Return a complete result; `changes` replace its entries."""
     rng = np.random.default_rng(0)
     means = MEANS if means is None else means
     scores, curves = {}, {}
@@ -29,7 +29,7 @@ def result(seeds=5, episodes=30, looks=40, means=None, **changes) -> dict:
     gap = {n: (means["oracle"] - means[n]) / means["oracle"] for n in ("baseline", "ss")} if "oracle" in means else None
     low, high = rng.normal(30, 9, 320), np.concatenate([rng.normal(45, 9, 900), rng.normal(109, 3, 980)])
     returns = np.linspace(15, 112, 12)
-    whole = {
+    sample = {
         "schema": 1,
         "title": "sim/hopper-medium-expert",
         "command": "ssorl run sim/hopper-medium-expert --agent td3bc --fraction 0.1 --quality 50 --seeds 5",
@@ -73,23 +73,28 @@ def result(seeds=5, episodes=30, looks=40, means=None, **changes) -> dict:
         "curves": curves,
         "timings": {"split": 0.4, "idm": 51.2, "labels": 4.9, "training": 171.0, "evaluation": 21.3, "page": 0.3},
     }
-    return {**whole, **changes}
+    return {**sample, **changes}
+
+
+def small(**changes) -> dict:
+    """Return a complete result with few seeds, episodes and points; `changes` replace its entries."""
+    return result(seeds=2, episodes=2, looks=3, **changes)
 
 
 def parent(qualities=(10, 30, 50, 70, 90, 100)) -> dict:
-    """The result over several label qualities."""
+    """Return a result over several label qualities."""
     cells = []
     for q in qualities:
         means = {"baseline": 10 + q / 1.6, "ss": 20 + 0.7 * q, "oracle": 91.0}
-        found = result(seeds=2, episodes=2, looks=2, means=means)
+        cell = result(seeds=2, episodes=2, looks=2, means=means)
         keys = ("scores", "relative_gap", "gap_closed")
-        cells.append({"quality": q, "folder": f"q{q}", **{k: found[k] for k in keys}})
+        cells.append({"quality": q, "folder": f"q{q}", **{k: cell[k] for k in keys}})
     keys = ("schema", "title", "command", "complete", "kind", "normalised")
-    return {k: found[k] for k in keys} | {"cells": cells}
+    return {k: cell[k] for k in keys} | {"cells": cells}
 
 
-def write(folder, told: dict):
-    """A run folder that holds `told`."""
+def write(folder, sample: dict):
+    """Write a result into a run folder and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "result.json").write_text(json.dumps(told))
+    (folder / "result.json").write_text(json.dumps(sample))
     return folder

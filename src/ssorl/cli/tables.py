@@ -146,6 +146,6 @@ def _agents(cell: dict, unit: str, normalised: bool, named: bool = True) -> Tabl
     for variant, score in cell["scores"].items():
         mean, ends = words.mean_and_ends(score, normalised)
         gap = (cell["relative_gap"] or {}).get(variant)
-        name = f"{variant:8}  [dim]{words.NAMES[variant]}[/]" if named else variant
+        name = f"{variant:8}  [dim]{words.DESCRIPTIONS[variant]}[/]" if named else variant
         table.add_row(name, mean, escape(ends), "" if gap is None else words.share(gap))
     return table

@@ -1,1 +1,1 @@
-"""Pictures and pages. Reads data and results; knows nothing of training."""
+"""Report pages and figures, made from data and results alone; nothing here imports training."""

@@ -1,4 +1,4 @@
-"""What pages are made of: sections of panels, each a picture drawn twice, for wide pages and phones, with its table."""
+"""The parts of a page: sections of panels, each panel with a chart (drawn for wide pages and phones) and its table."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from ssorl.report import svg
 from ssorl.report.axes import known
+from ssorl.report.markup import NARROW, WIDE
 
 
 @dataclass(frozen=True)
 class Link:
-    """A cell of a table that leads to another page of the same run."""
+    """A table cell that links to another page of the same run."""
 
     text: str
     href: str
@@ -26,68 +26,73 @@ class Link:
 
 @dataclass(frozen=True)
 class Table:
-    """The values behind a picture, to be read, copied or downloaded."""
+    """The values behind a chart, which the reader can view, copy or download."""
 
     name: str  # of the downloaded file, without .csv
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
-    full: Sequence[Sequence[Any]] | None = None  # what is downloaded, head included, where it is more than is shown
+    full: Sequence[Sequence[Any]] | None = None  # rows of the download, with the header, if they differ from `rows`
 
     @property
     def href(self) -> str:
-        """The table as a CSV file inside a link."""
+        """Return the table as a CSV file in a data URL."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         for row in self.full or (self.head, *self.rows):
-            writer.writerow(["" if _gone(v) else f"{v:.6g}" if isinstance(v, float) else v for v in row])
+            writer.writerow(["" if _missing(v) else f"{v:.6g}" if isinstance(v, float) else v for v in row])
         return "data:text/csv;charset=utf-8," + quote(out.getvalue())
 
     @property
     def file(self) -> str:
-        """A file name that is safe anywhere."""
+        """Return the name of the CSV file, without special characters."""
         return re.sub(r"[^a-zA-Z0-9-]+", "-", self.name).strip("-") + ".csv"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture, drawn for a wide page and a phone, with its table."""
+    """A chart, drawn for a wide page and for a phone, with its table."""
 
     title: str
     pictures: Sequence[Markup]
     table: Table
     legend: Markup | str = ""
-    half: bool = False  # two of these stand side by side
-    open: bool = False  # whether the table shows at once
+    half: bool = False  # half the page width: two panels stand side by side
+    open: bool = False  # whether the table is open at first
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page."""
+    """A titled section of the page."""
 
     key: str
     title: str
     text: str
     panels: Sequence[Panel]
-    legend: Markup | str = ""  # where it serves all panels
+    legend: Markup | str = ""  # shared by all panels
 
 
-def both(draw: Callable[[str, int], Markup], key: str) -> list[Markup]:
-    """A picture for wide pages and one for phones."""
-    return [draw(f"{key}-wide", svg.WIDE), draw(f"{key}-narrow", svg.NARROW)]
+def wide_and_narrow(draw: Callable[[str, int], Markup], key: str) -> list[Markup]:
+    """Return a chart in two widths, for wide pages and for phones.
+
+    Args:
+        draw: called as `draw(key, width)`, width in pixels.
+        key: id of the chart, unique on the page.
+    """
+    return [draw(f"{key}-wide", WIDE), draw(f"{key}-narrow", NARROW)]
 
 
-def _gone(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and not known(value))
-
-
-def cell(value: Any) -> Any:
-    """A value of a table as it is read."""
+def format_cell(value: Any) -> Any:
+    """Return the text, or the link, that a table cell shows."""
     if isinstance(value, Link):
         return Markup('<a href="{}">{}</a>').format(value.href, value.text)
-    if _gone(value):
+    if _missing(value):
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.4g}".replace("-", "−") if abs(value) < 1e4 else f"{value:,.0f}".replace("-", "−")
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and not known(value))

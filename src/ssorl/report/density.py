@@ -1,4 +1,4 @@
-"""Return densities, labelled against unlabelled, as in the paper's example figure."""
+"""Density plots of returns, labelled against unlabelled trajectories, as in the paper's example figure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,32 @@ import numpy as np
 from ssorl.data.episodes import Episodes
 from ssorl.utils.files import atomic
 
-LABELLED, UNLABELLED = "#0072b2", "#e69f00"  # told apart by colour-blind readers too
+LABELLED, UNLABELLED = "#0072b2", "#e69f00"  # distinct for colour-blind readers
 
 
 def density(values: np.ndarray, grid: np.ndarray, bandwidth: float) -> np.ndarray:
-    """A Gaussian kernel density on the grid, [len(grid)]."""
+    """Return a Gaussian kernel density estimate.
+
+    Args:
+        values: samples [N].
+        grid: points [G] at which the density is evaluated.
+        bandwidth: standard deviation of the kernel.
+
+    Returns:
+        Densities [G].
+    """
     z = (grid[:, None] - values) / bandwidth
     return np.exp(-0.5 * z**2).mean(1) / (bandwidth * np.sqrt(2 * np.pi))
 
 
 def plot(eps: Episodes, path: Path | str, title: str | None = None) -> None:
-    """Draw the returns of trajectories with actions against those without; a PNG, PDF or SVG by its suffix."""
+    """Plot the return densities of labelled and unlabelled trajectories.
+
+    Args:
+        eps: the trajectories.
+        path: the file to write; its suffix (.png, .pdf or .svg) selects the format.
+        title: title of the plot; by default, the name of the dataset.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -27,13 +42,13 @@ def plot(eps: Episodes, path: Path | str, title: str | None = None) -> None:
 
     norm = eps.normalised_returns()
     values, label = (eps.returns, "return") if norm is None else (norm, "normalised return")
-    has = eps.labelled_share > 0
+    labelled = eps.labelled_share > 0
     groups = [
         (values[mask], name, colour)
-        for mask, name, colour in ((has, "with actions", LABELLED), (~has, "without actions", UNLABELLED))
+        for mask, name, colour in ((labelled, "labelled", LABELLED), (~labelled, "unlabelled", UNLABELLED))
         if mask.any()
     ]
-    # One bandwidth for both groups, so that their widths can be compared.
+    # Both groups share a bandwidth, so that their widths can be compared.
     width = max(values.std(), 1e-3 * max(1.0, abs(values.mean())))
     bandwidth = 0.5 * width * len(values) ** -0.2
     grid = np.linspace(values.min() - 3 * bandwidth, values.max() + 3 * bandwidth, 400)
@@ -41,12 +56,12 @@ def plot(eps: Episodes, path: Path | str, title: str | None = None) -> None:
     for group, name, colour in groups:
         height = density(group, grid, bandwidth)
         axis.fill_between(grid, height, color=colour, alpha=0.25, linewidth=0)
-        axis.plot(grid, height, color=colour, label=f"{name} ({len(group)})")
+        axis.plot(grid, height, color=colour, label=f"{name} ({len(group)} trajectories)")
         axis.axvline(group.mean(), color=colour, linestyle=":", linewidth=1)
     axis.set(xlabel=label, ylabel="density", title=title or eps.meta.source)
     axis.set_ylim(bottom=0)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False)
-    with atomic(path) as fresh:
-        figure.savefig(fresh, dpi=150)
+    with atomic(path) as temporary:
+        figure.savefig(temporary, dpi=150)
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""A run's page: one HTML file drawn from result.json alone, with no network behind it."""
+"""The page of a run: one HTML file made from result.json alone, which loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -10,73 +10,75 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ssorl.report import sections as parts
-from ssorl.report import summary as words
-from ssorl.report.blocks import Table, cell
+from ssorl.report import sections, summary
+from ssorl.report.blocks import Table, format_cell
 from ssorl.report.schema import read
 from ssorl.utils.files import atomic
 
+# Keys that the result over several qualities may lack.
+PARENT_DEFAULTS = {
+    "kind": "rollout",
+    "normalised": True,
+    "complete": True,
+    "command": "",
+    "title": "Label qualities",
+}
+
 
 def page(folder: Path) -> Path:
-    """Write `report.html` into a run's folder from the `result.json` in it; the path of the page."""
+    """Write `report.html` into a run folder and return its path.
+
+    Args:
+        folder: a folder with the `result.json` that `ssorl run` wrote.
+
+    Raises:
+        DataError: result.json is missing, damaged or invalid.
+    """
     folder = Path(folder)
     result = read(folder)
     html = render_cells(result) if "cells" in result else render(result)
     path = folder / "report.html"
-    with atomic(path) as fresh:
-        fresh.write_text(html, encoding="utf-8")
+    with atomic(path) as temporary:
+        temporary.write_text(html, encoding="utf-8")
     return path
 
 
 def render(result: dict) -> str:
-    """The page of one run."""
-    drawn = [parts.scores, parts.data, parts.labels, parts.curves, parts.timings]
-    return fill(
+    """Return the HTML of one run's page, given its result."""
+    draw_all = [sections.scores, sections.data, sections.labels, sections.curves, sections.timings]
+    commit = f", at commit {result['commit']}" if result["commit"] else ""
+    return render_template(
         title=result["title"],
         estimate=result["kind"] == "fqe",
-        answer=words.answer(result),
-        caveats=words.caveats(result),
-        facts=parts.facts(result),
-        sections=[section for draw in drawn if (section := draw(result))],
+        answer=summary.answer(result),
+        caveats=summary.caveats(result),
+        facts=sections.facts(result),
+        sections=[section for draw in draw_all if (section := draw(result))],
         command=result["command"],
         tables=[
-            (
-                "Configuration",
-                Table("configuration", ("setting", "value"), flat(_configuration(result))),
-            ),
+            ("Configuration", Table("configuration", ("setting", "value"), flat(_configuration(result)))),
             ("Versions", Table("versions", ("package", "version"), flat(result["versions"]))),
             ("Hardware", Table("hardware", ("part", "value"), flat(result["hardware"]))),
         ],
-        note=f"Started {result['started']}" + (f", at commit {result['commit']}" if result["commit"] else "") + ".",
+        note=f"Started {result['started']}{commit}. This command repeats the run:",
     )
 
 
 def render_cells(result: dict) -> str:
-    """The page over several label qualities, with links to the page of each."""
-    result = {
-        "kind": "rollout",
-        "normalised": True,
-        "complete": True,
-        "command": "",
-        "title": "Label qualities",
-    } | result
-    return fill(
+    """Return the HTML of the page over several label qualities, which links to the page of each quality."""
+    result = PARENT_DEFAULTS | result
+    return render_template(
         title=result["title"],
         estimate=result["kind"] == "fqe",
-        answer=words.answer_cells(result),
-        caveats=words.caveats_cells(result),
-        sections=[parts.qualities(result)],
+        answer=summary.answer_cells(result),
+        caveats=summary.caveats_cells(result),
+        sections=[sections.qualities(result)],
         command=result["command"],
     )
 
 
-def _configuration(result: dict) -> dict:
-    """Return the config of a run with the revisions of agent and IDM, which files of version 0.1 do not name."""
-    return result["config"] | ({"revisions": result["revisions"]} if result.get("revisions") else {})
-
-
 def flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
-    """A nested object as rows of dotted names and values."""
+    """Return a nested object as rows of dotted names and values, each name after `prefix`."""
     rows = []
     for key, value in config.items():
         if isinstance(value, dict) and value:
@@ -86,8 +88,14 @@ def flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
-def fill(template: str = "run.html.j2", own: str = "", **told: Any) -> str:
-    """A page of a template; `own` names the style and script that it has besides those of all pages."""
+def render_template(template: str = "run.html.j2", own: str = "", **context: Any) -> str:
+    """Return the HTML of a page.
+
+    Args:
+        template: file name in templates/.
+        own: name of a further style sheet and script in templates/, besides those that all pages have.
+        **context: variables of the template; all text is escaped.
+    """
     env = Environment(
         loader=PackageLoader("ssorl.report"),
         autoescape=True,
@@ -95,16 +103,22 @@ def fill(template: str = "run.html.j2", own: str = "", **told: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters["cell"] = cell
+    env.filters["cell"] = format_cell
     script, style = (
-        Markup("\n").join(_source(env, f"{name}.{end}") for name in names if name)
-        for names, end in ((("script", own), "js"), (("style", own), "css"))
+        Markup("\n").join(_source(env, f"{name}.{suffix}") for name in names if name)
+        for names, suffix in ((("script", own), "js"), (("style", own), "css"))
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    told = {"facts": [], "tables": [], "note": "", "script": script, "style": style, "digest": digest, **told}
-    return env.get_template(template).render(**told)
+    context = {"facts": [], "tables": [], "note": "", "script": script, "style": style, "digest": digest, **context}
+    return env.get_template(template).render(**context)
+
+
+def _configuration(result: dict) -> dict:
+    """Return the config of a run with the revisions of agent and IDM, which files of version 0.1 do not name."""
+    return result["config"] | ({"revisions": result["revisions"]} if result.get("revisions") else {})
 
 
 def _source(env: Environment, name: str) -> Markup:
+    """Return a script or style sheet of the package: the only text that is not escaped."""
     assert env.loader is not None
-    return Markup(env.loader.get_source(env, name)[0])  # ours, not the user's: the only text that is not escaped
+    return Markup(env.loader.get_source(env, name)[0])

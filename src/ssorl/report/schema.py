@@ -1,4 +1,4 @@
-"""What a run's result.json holds, in one place; docs/result.md says the same in words."""
+"""The schema of a run's result.json, which docs/result.md describes in words."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ssorl.utils.files import DamagedError, read_json
 
 SCHEMA = 1
 VARIANTS = ("baseline", "ss", "oracle")
-KINDS = ("rollout", "fqe")  # returns of played episodes, or estimates by fitted-Q evaluation
-# A kind of value: what it is in words, and whether a value is one.
+KINDS = ("rollout", "fqe")  # returns of rollouts, or estimates by fitted-Q evaluation
+# A kind of value: its description, and a function that returns whether a value is of this kind.
 Kind = tuple[str, Callable[[Any], bool]]
 
 
@@ -33,16 +33,16 @@ def _map(of: Kind) -> Kind:
     return f"an object, each {of[0]}", lambda value: isinstance(value, dict) and all(of[1](x) for x in value.values())
 
 
-TEXT: Kind = ("a text", lambda value: isinstance(value, str))
+TEXT: Kind = ("a string", lambda value: isinstance(value, str))
 FLAG: Kind = ("true or false", lambda value: isinstance(value, bool))
 COUNT: Kind = ("a count", lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 TABLE: Kind = ("an object", lambda value: isinstance(value, dict))
 NUMBER: Kind = ("a number or null", lambda value: value is None or _number(value))
 NUMBERS = _list(NUMBER)
 PER_SEED = _list(NUMBERS)
-# A split made by `ssorl data split` has a percentage; two files have none; the decoupled setup names a third.
+# Coupled splits have a percentage, decoupled ones name two thirds, and data with gaps or of two files has null.
 QUALITY: Kind = (
-    "a percentage, a text or null",
+    "a percentage, a string or null",
     lambda value: value is None or _number(value) or isinstance(value, str),
 )
 FOLDER: Kind = (
@@ -73,7 +73,7 @@ RUN: dict[str, Kind] = {
     "curves": TABLE,
     "timings": _map(NUMBER),
 }
-REVISIONS: dict[str, Kind] = {"revisions": _map(_or_null(COUNT))}  # not in files of version 0.1
+REVISIONS: dict[str, Kind] = {"revisions": _map(_or_null(COUNT))}  # absent from files of version 0.1
 SPLIT: dict[str, Kind] = {
     "fraction": NUMBER,
     "quality": QUALITY,
@@ -97,74 +97,97 @@ IDM: dict[str, Kind] = {
 }
 PARENT: dict[str, Kind] = {"cells": _list(TABLE)}
 CELL: dict[str, Kind] = {"quality": ("a percentage", _number), "folder": FOLDER, "scores": TABLE, **SHARES}
-SHARED = ("title", "command", "complete", "kind", "normalised")  # may be left out of a parent
+PARENT_OPTIONAL = ("title", "command", "complete", "kind", "normalised")
+RERUN = "run the command again to write a new file"
 
 
 def check(result: Any, where: str = "result.json") -> None:
-    """Raise one sentence about the first thing in `result` that is not as docs/result.md says."""
+    """Check that a result has the schema that docs/result.md describes.
+
+    Args:
+        result: content of a result.json.
+        where: name of the file, for the message.
+
+    Raises:
+        DataError: an entry is missing or invalid; the message names the first one.
+    """
     if not isinstance(result, dict) or result.get("schema") != SCHEMA:
-        found = result.get("schema") if isinstance(result, dict) else result
+        schema = result.get("schema") if isinstance(result, dict) else result
         raise DataError(
-            f"{where}: its schema is {_shown(found)}, not {SCHEMA}; name a folder that this version's `ssorl run` wrote"
+            f"{where}: schema is {_short_repr(schema)}, expected {SCHEMA}; give a folder that this version's "
+            "`ssorl run` wrote"
         )
     if "cells" in result:
-        shared = {key: RUN[key] for key in SHARED if key in result}
-        _match(result, {**PARENT, **shared}, where)
+        optional = {key: RUN[key] for key in PARENT_OPTIONAL if key in result}
+        _check_object(result, {**PARENT, **optional}, where)
         for i, cell in enumerate(result["cells"]):
-            _match(cell, CELL, f"{where}: cells[{i}]")
-            _scores(cell["scores"], f"{where}: cells[{i}]")
+            _check_object(cell, CELL, f"{where}: cells[{i}]")
+            _check_scores(cell["scores"], f"{where}: cells[{i}]")
         return
-    _match(result, RUN, where)
+    _check_object(result, RUN, where)
     if "revisions" in result:
-        _match(result, REVISIONS, where)
-    _match(result["split"], SPLIT, f"{where}: split")
+        _check_object(result, REVISIONS, where)
+    _check_object(result["split"], SPLIT, f"{where}: split")
     if result["idm"] is not None:
-        _match(result["idm"], IDM, f"{where}: idm")
-    _scores(result["scores"], where)
+        _check_object(result["idm"], IDM, f"{where}: idm")
+    _check_scores(result["scores"], where)
     for variant, score in result["scores"].items():
-        found, seeds = len(score["returns"]), len(result["seeds"])
-        if found != seeds:
+        n_lists, n_seeds = len(score["returns"]), len(result["seeds"])
+        if n_lists != n_seeds:
             raise DataError(
-                f"{where}: scores.{variant}.returns has {found} lists for {seeds} seeds; run the command again"
+                f"{where}: scores.{variant}.returns has {n_lists} lists, expected {n_seeds} (one for each seed); "
+                f"{RERUN}"
             )
     for variant, curve in result["curves"].items():
-        at = f"{where}: curves.{variant}"
-        _match(curve, {"at": NUMBERS, **{key: PER_SEED for key in curve if key != "at"}}, at)
-        for metric, runs in curve.items():
-            if metric != "at" and any(len(run) != len(curve["at"]) for run in runs):
-                raise DataError(f"{at}: a seed of {metric} has not the {len(curve['at'])} values that `at` has")
+        _check_curve(curve, f"{where}: curves.{variant}")
 
 
 def read(folder: Path) -> dict:
-    """The checked result of a run folder."""
+    """Return the content of the result.json in a run folder, checked.
+
+    Raises:
+        DataError: the file is missing, damaged or invalid.
+    """
     path = Path(folder) / "result.json"
     try:
         result = read_json(path)
     except FileNotFoundError as err:
-        raise DataError(f"{path}: there is no such file; name a folder that `ssorl run` finished") from err
+        raise DataError(f"{path}: file not found; give the folder of a finished `ssorl run`") from err
     except (OSError, DamagedError) as err:
-        raise DataError(f"{path}: not readable as JSON ({err}); run the command again to write it anew") from err
+        raise DataError(f"{path}: cannot be read as JSON ({err}); {RERUN}") from err
     check(result, str(path))
     return result
 
 
-def _scores(scores: dict, where: str) -> None:
+def _check_scores(scores: dict, where: str) -> None:
     for variant, score in scores.items():
         if variant not in VARIANTS:
-            raise DataError(f"{where}: scores has {_shown(variant)}; its variants are {', '.join(VARIANTS)}")
-        _match(score, SCORE, f"{where}: scores.{variant}")
+            raise DataError(f"{where}: scores has {_short_repr(variant)}, expected {', '.join(VARIANTS)}; {RERUN}")
+        _check_object(score, SCORE, f"{where}: scores.{variant}")
 
 
-def _match(value: Any, kinds: dict[str, Kind], where: str) -> None:
+def _check_curve(curve: Any, where: str) -> None:
+    metrics = [key for key in curve if key != "at"] if isinstance(curve, dict) else []
+    _check_object(curve, {"at": NUMBERS, **dict.fromkeys(metrics, PER_SEED)}, where)
+    for metric in metrics:
+        for values in curve[metric]:
+            if len(values) != len(curve["at"]):
+                raise DataError(
+                    f"{where}: a seed of {metric} has {len(values)} values, expected {len(curve['at'])} (one for each "
+                    f"entry of `at`); {RERUN}"
+                )
+
+
+def _check_object(value: Any, kinds: dict[str, Kind], where: str) -> None:
     if not isinstance(value, dict):
-        raise DataError(f"{where} is {_shown(value)}, not an object; run the command again to write it anew")
-    for key, (words, fits) in kinds.items():
+        raise DataError(f"{where} is {_short_repr(value)}, expected an object; {RERUN}")
+    for key, (description, matches) in kinds.items():
         if key not in value:
-            raise DataError(f"{where}: {key} is missing ({words}); run the command again to write it anew")
-        if not fits(value[key]):
-            raise DataError(f"{where}: {key} is {_shown(value[key])}, not {words}; run the command again")
+            raise DataError(f"{where}: {key} is missing, expected {description}; {RERUN}")
+        if not matches(value[key]):
+            raise DataError(f"{where}: {key} is {_short_repr(value[key])}, expected {description}; {RERUN}")
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:39] + "…"

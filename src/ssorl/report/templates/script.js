@@ -1,5 +1,5 @@
 "use strict";
-// Shows the text of the mark under the pointer. The same values are in the tables, for readers without one.
+// Shows the tooltip of the mark under the pointer. The tables hold the same values for readers without a pointer.
 const tip = document.getElementById("tip");
 function hide() { tip.hidden = true; }
 function show(event) {

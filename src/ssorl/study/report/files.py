@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ssorl.report.axes import Value, known
-from ssorl.report.blocks import Table, cell
+from ssorl.report.blocks import Table, format_cell
 from ssorl.report.density import density
 from ssorl.study.report import panels
 from ssorl.study.report.charts import Chart, Figure
@@ -176,7 +176,7 @@ def _plain(text: str, most: int = 60) -> str:
 
 
 def _cell(value: Any) -> str:
-    return _line(str(cell(getattr(value, "text", value)))).replace("|", "\\|")
+    return _line(str(format_cell(getattr(value, "text", value)))).replace("|", "\\|")
 
 
 def _line(text: str) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ssorl.report import svg
 from ssorl.report.axes import known
-from ssorl.report.blocks import Link, Panel, Section, Table, both
-from ssorl.report.page import fill
+from ssorl.report.blocks import Link, Panel, Section, Table, wide_and_narrow
+from ssorl.report.markup import NARROW, legend
+from ssorl.report.page import render_template
 from ssorl.study.claims.judge import Verdict, judge
 from ssorl.study.grid import Study
 from ssorl.study.report import panels as named
@@ -75,7 +75,7 @@ def page(
         ]
         if study.figure != "claims":
             beside += pictures(drawn, title, badge, stem)
-        html = fill(
+        html = render_template(
             "study.html.j2",
             "study",
             title=title,
@@ -129,19 +129,19 @@ def _section(figure: Figure) -> Section:
     keys = {tuple(chart.legend) for chart in figure.charts if chart.legend}
     shared = half and len(keys) == 1  # one legend serves all panels
     panels = [_panel(chart, f"{figure.key}-{i}", half, not shared) for i, chart in enumerate(figure.charts)]
-    legend = svg.legend(next(iter(keys))) if shared else ""
-    return Section(figure.key, figure.title, figure.text, panels, legend)
+    shared_legend = legend(next(iter(keys))) if shared else ""
+    return Section(figure.key, figure.title, figure.text, panels, shared_legend)
 
 
-def _panel(chart: Chart, key: str, half: bool, legend: bool) -> Panel:
+def _panel(chart: Chart, key: str, half: bool, own_legend: bool) -> Panel:
     plot = bool(chart.lines or chart.bars or chart.columns or chart.densities or chart.axes != ("", ""))
     if not plot:
         drawn: Sequence[Any] = ()
     elif half:
-        drawn = [draw(chart, key, svg.NARROW)]
+        drawn = [draw(chart, key, NARROW)]
     else:
-        drawn = both(lambda name, width: draw(chart, name, width), key)
-    keys = svg.legend(chart.legend) if legend and len(chart.legend) > 1 else ""
+        drawn = wide_and_narrow(lambda name, width: draw(chart, name, width), key)
+    keys = legend(chart.legend) if own_legend and len(chart.legend) > 1 else ""
     open_ = len(chart.table.rows) <= (OPEN if plot else 2 * OPEN)
     return Panel(chart.title, drawn, chart.table, keys, half and plot, open_)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ssorl.report import summary as words
 from ssorl.report import svg
-from ssorl.report.axes import known, plain
+from ssorl.report.axes import format_number, known
 from ssorl.report.blocks import Table
 from ssorl.study import statistics
 from ssorl.study.grid import Study
@@ -158,7 +158,7 @@ def bar(name: str, told: Estimate | None, kind: str, percent: bool = False) -> s
     return svg.Bar(name, told.value, text(told, percent), kind, low, high)
 
 
-def text(told: Estimate | None, percent: bool = False, show: Callable[[float], str] = plain) -> str:
+def text(told: Estimate | None, percent: bool = False, show: Callable[[float], str] = format_number) -> str:
     """An estimate with its interval, where it has one."""
     if told is None:
         return "–"
@@ -184,10 +184,10 @@ def alike(some: Sequence[float]) -> Callable[[float], str]:
     """How to write some numbers so that they can be compared: all with the decimals that the largest needs."""
     most = max((abs(x) for x in some if known(x)), default=0.0)
     if not 0.1 <= most < 1000:
-        return plain
+        return format_number
     digits = 1 if most >= 10 else 2 if most >= 1 else 3
     # Adding zero takes the sign of what rounds to it.
-    return lambda x: f"{round(x, digits) + 0.0:.{digits}f}".replace("-", "−") if known(x) else plain(x)
+    return lambda x: f"{round(x, digits) + 0.0:.{digits}f}".replace("-", "−") if known(x) else format_number(x)
 
 
 def kind(study: Study, value: Any, number: int) -> str:

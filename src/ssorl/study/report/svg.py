@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from ssorl.report import summary as words
 from ssorl.report import svg
-from ssorl.report.axes import Axis, Value, known, plain, span, ticks
-from ssorl.report.svg import NARROW, WIDE, tag
+from ssorl.report.axes import Axis, Value, format_number, known, span, ticks
+from ssorl.report.markup import NARROW, WIDE, figure, shape, tag
 from ssorl.study.report.charts import Chart, Column
 from ssorl.study.report.panels import shortened
 
@@ -32,7 +32,7 @@ def draw(chart: Chart, key: str, width: int = WIDE) -> Markup:
     if any(known(v) for _, _, values in chart.densities for v in values):
         return svg.densities(key, chart.title, about, chart.densities, width, chart.axes[0])
     nothing = tag("text", "no results yet", x=width / 2, y=34, text_anchor="middle")
-    return svg.figure(key, chart.title, "no results yet", (width, 60), nothing)
+    return figure(key, chart.title, "no results yet", (width, 60), nothing)
 
 
 def _fitting(bars: Sequence[svg.Bar], width: int) -> list[svg.Bar]:
@@ -56,7 +56,7 @@ def columns(
     ends = [v for group in groups for bar in group.bars for v in (bar.value, bar.low, bar.high) if known(v)]
     low, high = span([0.0, *ends])
     marks = ticks(low, high, 5 if width > NARROW else 4)
-    show = _percent if percent else plain
+    show = _percent if percent else format_number
     left = 18 + 7.2 * max((len(show(v)) for v in marks), default=1)
     y = Axis(low, high, height - 48, 26)
     out: list[object] = [tag("text", axes[1], x=4, y=14), _name(axes[0], (left + width - 14) / 2, height - 8)]
@@ -75,7 +75,7 @@ def columns(
         tip = "\n".join([group.name, *(f"{bar.name}: {bar.text}" for bar in group.bars)])
         box = {"x": start, "y": y.top, "width": step, "height": y.bottom - y.top}
         out.append(tag("rect", **box, class_="hit", data_tip=tip))
-    return svg.figure(key, title, about, (width, height), *out)
+    return figure(key, title, about, (width, height), *out)
 
 
 def _upright(bar: svg.Bar, x: float, wide: float, y: Axis) -> Markup:
@@ -89,7 +89,7 @@ def _upright(bar: svg.Bar, x: float, wide: float, y: Axis) -> Markup:
         cap = f"M{middle - 4:.1f},{a:.1f}h8M{middle:.1f},{a:.1f}V{b:.1f}M{middle - 4:.1f},{b:.1f}h8"
         out += [tag("path", d=cap, class_="halo"), tag("path", d=cap, class_="interval")]
     if known(bar.value):
-        out.append(svg.shape(bar.kind, middle, y(bar.value), 3.5))
+        out.append(shape(bar.kind, middle, y(bar.value), 3.5))
     return tag("g", *out, class_=f"k-{bar.kind}")
 
 
@@ -103,8 +103,8 @@ def _percent(value: Value) -> str:
 
 def _about(chart: Chart) -> str:
     """The values in words, for a reader who does not see the picture."""
-    told = [f"{line.name}: " + ", ".join(map(plain, line.y)) for line in chart.lines if len(line.y) <= 12]
-    told += [f"{line.name} ends at {plain(line.y[-1])}" for line in chart.lines if len(line.y) > 12]
+    told = [f"{line.name}: " + ", ".join(map(format_number, line.y)) for line in chart.lines if len(line.y) <= 12]
+    told += [f"{line.name} ends at {format_number(line.y[-1])}" for line in chart.lines if len(line.y) > 12]
     told += [f"{bar.name}: {bar.text}" for bar in chart.bars]
     told += [f"{c.name}: " + ", ".join(f"{bar.name} {bar.text}" for bar in c.bars) for c in chart.columns]
     told += [f"{name}: {len(values):,} trajectories" for name, _, values in chart.densities]

@@ -157,7 +157,7 @@ def test_interquartile_means_are_of_one_variant(tmp_path):
     fill(tmp_path, study, noise=0.0)
     (figure,) = study_charts.figures(study, gather(study, "lite", tmp_path))
     base, ss = figure.charts
-    assert (base.title, ss.title) == ("Mine, labelled data alone", "Mine, with the unlabelled data")
+    assert (base.title, ss.title) == ("Mine, baseline", "Mine, SS")
     assert [bar.value for bar in base.bars] == pytest.approx([18, 18])
     assert [bar.value for bar in ss.bars] == pytest.approx([56, 50])
 
@@ -342,7 +342,7 @@ def test_what_better_labels_are_worth_is_said(tmp_path):
     assert said.endswith("the difference is 10.")
     by_quality, *_ = charts("idm-robust", tmp_path)
     names = [line.name for line in by_quality.charts[0].lines]
-    assert names == ["labelled data alone", "the paper's labels", "all actions known", "robust labels"]
+    assert names == ["baseline", "the paper's labels", "oracle", "robust labels"]
 
 
 def test_the_gap_is_told_for_each_dataset(tmp_path):
@@ -438,7 +438,7 @@ def test_coordinates_to_be_read():
     told += [("labelled", "low"), ("variant", "ss"), ("idm", "m = 2"), ("depth", 3), ("agent", "dt, small")]
     assert [study_parts.named(*pair) for pair in told] == [
         *("TD3BC", "q = 50", "3 % labelled", "25 % unlabelled", "λ_s = 0.1", "labelled low"),
-        *("with the unlabelled data", "m = 2", "depth = 3", "dt, small"),
+        *("SS", "m = 2", "depth = 3", "dt, small"),
     ]
 
 
