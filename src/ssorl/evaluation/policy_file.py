@@ -17,9 +17,9 @@ from ssorl.agents.serialise import describe, rebuild
 from ssorl.data.stats import Standardiser
 from ssorl.training.checkpoint import VERSIONS
 from ssorl.utils.display import short_repr
-from ssorl.utils.files import sealed, write_sealed
 from ssorl.utils.identity import Revisions, read_revisions, revision_of
 from ssorl.utils.networks import Params
+from ssorl.utils.sealed import sealed, write_sealed
 from ssorl.utils.trees import flat, unflat
 
 POLICY, POLICY_VERSION = "ssorl policy", 1

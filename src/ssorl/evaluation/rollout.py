@@ -14,6 +14,7 @@ from ssorl import envs
 from ssorl.agents.base import Agent
 from ssorl.evaluation import EPISODES
 from ssorl.evaluation.policy import TrainedPolicy, Weights, advance, weights
+from ssorl.utils.bootstrap import resample_means
 from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import SsorlError
 
@@ -79,13 +80,9 @@ def bootstrap(values: np.ndarray, seed: int = 0, draws: int = DRAWS) -> Interval
         Mean, low and high end, each [...].
     """
     n = values.shape[-1]
-    rng, means = np.random.default_rng(seed), []
     flat = values.reshape(-1, n).T.astype(np.float64)
-    size = max(1, min(draws, 4_000_000 // n))  # resamples at a time, to limit the memory of `counts`
-    for first in range(0, draws, size):
-        counts = rng.multinomial(n, np.full(n, 1 / n), min(size, draws - first))
-        means.append(counts @ flat / n)
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0).reshape(2, *values.shape[:-1])
+    means = resample_means(flat, draws, np.random.default_rng(seed))
+    low, high = np.quantile(means, [0.025, 0.975], axis=0).reshape(2, *values.shape[:-1])
     return Interval(values.mean(-1), low, high)
 
 

@@ -32,8 +32,9 @@ from ssorl.training.checkpoint import differences
 from ssorl.training.metrics import Log
 from ssorl.utils import provenance
 from ssorl.utils.errors import DataError, SsorlError
-from ssorl.utils.files import locked, read_json, read_npz, write_json, write_npz
+from ssorl.utils.files import read_json, read_npz, write_json, write_npz
 from ssorl.utils.identity import read_revisions, revisions_of
+from ssorl.utils.locks import locked
 from ssorl.utils.validation import plain
 
 Read = TypeVar("Read")

@@ -12,9 +12,9 @@ from ssorl.idm.fill import LabelledData
 from ssorl.pipeline.algorithm1 import Outcome, SplitData
 from ssorl.pipeline.plan import Plan, SplitKey
 from ssorl.report.schema import SCHEMA
+from ssorl.utils.bootstrap import resample_means
 
 DRAWS = 10_000  # resamples of a bootstrap
-BLOCK = 4_000_000  # episodes that are drawn at a time; all draws of many start states would not fit into memory
 SHOWN = 2000  # returns of trajectories in the file, of each kind
 
 
@@ -92,10 +92,7 @@ def interval(returns: list[np.ndarray], seed: int = 0, draws: int = DRAWS) -> di
     rng, n_seeds = np.random.default_rng(seed), len(returns)
     own = np.empty((draws, n_seeds))  # of each draw, the mean of each seed's episodes drawn anew
     for i, values in enumerate(returns):
-        n, block = len(values), max(1, BLOCK // len(values))
-        for start in range(0, draws, block):
-            counts = rng.multinomial(n, np.full(n, 1 / n), min(block, draws - start))
-            own[start : start + block, i] = counts @ values / n
+        own[:, i] = resample_means(values, draws, rng)
     picked = rng.integers(n_seeds, size=(draws, n_seeds)) if n_seeds > 1 else np.zeros((draws, 1), np.int64)
     low, high = np.quantile(np.take_along_axis(own, picked, 1).mean(1), [0.025, 0.975])
     return {"mean": float(np.mean([r.mean() for r in returns])), "low": float(low), "high": float(high)}

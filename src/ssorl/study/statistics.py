@@ -11,21 +11,18 @@ statistic takes the strata of a whole block of resamples at once: each is [block
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from ssorl.utils.bootstrap import Statistic, Strata, distinct, resample_strata
 from ssorl.utils.errors import SsorlError
 
 REPLICATIONS = 50_000
 LEVEL = 0.95
-BLOCK = 1 << 20  # numbers resampled at a time: bounds the memory
-
-Strata = Sequence[np.ndarray]
-Statistic = Callable[..., np.ndarray]  # one argument, or two: strata of resamples -> [block]
 
 
 class Estimate(NamedTuple):
@@ -103,21 +100,9 @@ def estimate(
     """
     told = _checked(groups)
     value = float(statistic(*([s[None] for s in group] for group in told))[0])
-    draws = resamples(statistic, told, replications, seed)
+    draws = resample_strata(statistic, told, replications, seed)
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return Estimate(value, float(low), float(high))
-
-
-def resamples(statistic: Statistic, groups: Sequence[Strata], replications: int, seed: int) -> np.ndarray:
-    """The statistic of each resample, [replications]."""
-    rng = np.random.default_rng(seed)
-    block = max(1, BLOCK // sum(s.size for group in groups for s in group))
-    each, out = _distinct(groups), []
-    for start in range(0, replications, block):
-        n = min(block, replications - start)
-        drawn = {name: s[rng.integers(len(s), size=(n, len(s)))] for name, s in each.items()}
-        out.append(statistic(*([drawn[id(s)] for s in group] for group in groups)))
-    return np.concatenate(out)
 
 
 def student(
@@ -134,10 +119,10 @@ def student(
     """
     told = _checked(groups)
     value = float(statistic(*([s[None] for s in group] for group in told))[0])
-    n, freedom = fewest(*told), sum(len(s) - 1 for s in _distinct(told).values())
+    n, freedom = fewest(*told), sum(len(s) - 1 for s in distinct(told).values())
     if n < 2:
         return Estimate(value, -math.inf, math.inf)
-    draws = resamples(statistic, told, replications, seed)
+    draws = resample_strata(statistic, told, replications, seed)
     half = float(draws.std() * math.sqrt(n / (n - 1)) * stdtrit(freedom, (1 + level) / 2))
     return Estimate(value, value - half, value + half)
 
@@ -147,15 +132,10 @@ def fewest(*groups: Sequence[ArrayLike]) -> int:
     return min((len(np.asarray(s)) for group in groups for s in group), default=0)
 
 
-def _distinct(groups: Sequence[Sequence[Any]]) -> dict[int, Any]:
-    """Each stratum once, by its identity."""
-    return {id(s): s for group in groups for s in group}
-
-
 def _checked(groups: Sequence[Sequence[ArrayLike]]) -> list[list[np.ndarray]]:
     """As arrays; what was one object stays one."""
     groups = [list(group) for group in groups]  # the rows of an array are other objects each time
-    arrays = {name: np.array(s, np.float64) for name, s in _distinct(groups).items()}
+    arrays = {name: np.array(s, np.float64) for name, s in distinct(groups).items()}
     if not all(groups) or any(s.ndim == 0 or not s.size for s in arrays.values()):
         raise SsorlError("a statistic was asked of no scores; each task needs at least one seed")
     if not all(np.isfinite(s).all() for s in arrays.values()):

@@ -7,7 +7,6 @@ STORE/work/HASH/   checkpoints of a batch that is not through
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import time
@@ -19,8 +18,10 @@ from typing import Any, NamedTuple
 from ssorl.study.cell import Cell, digest
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import DamagedError, read_json, write_json, write_text
+from ssorl.utils.locks import folder_lock
 
 SCHEMA = 1
+OTHER = "choose another --store"
 
 
 class State(NamedTuple):
@@ -126,7 +127,7 @@ def lock_cells(store: Path, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
     with ExitStack() as held:
         mine = []
         for cell in cells:
-            if not finished(store, cell) and held.enter_context(_lock(folder(store, cell), wait=False)):
+            if not finished(store, cell) and held.enter_context(folder_lock(folder(store, cell), False, OTHER)):
                 if finished(store, cell):  # it became so while we asked
                     continue
                 mine.append(cell)
@@ -138,29 +139,8 @@ def holding(folders: Iterable[Path]) -> Iterator[None]:
     """Wait for some folders and have them alone; always in one order, so that two never wait for each other."""
     with ExitStack() as held:
         for path in sorted(set(folders)):
-            held.enter_context(_lock(path, wait=True))
+            held.enter_context(folder_lock(path, True, OTHER))
         yield
-
-
-@contextmanager
-def _lock(path: Path, wait: bool) -> Iterator[bool]:
-    """Whether the folder is ours; the system lets go of it when the process ends, however it ends."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = (path / ".lock").open("w")
-    except OSError as err:
-        raise SsorlError(f"{path}: cannot be written ({err.strerror}); choose another --store") from err
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        except OSError:
-            pass  # some network folders know no locks
-        for stale in path.glob(".tmp-*"):  # of a process that was killed
-            shutil.rmtree(stale, ignore_errors=True)
-        yield True
 
 
 # Work in progress ------------------------------------------------------------------------------------------

@@ -22,9 +22,10 @@ from ssorl.agents.base import Agent
 from ssorl.agents.serialise import describe
 from ssorl.data.episodes import Episodes
 from ssorl.utils.errors import DataError, SsorlError
-from ssorl.utils.files import DamagedError, sealed, write_sealed
+from ssorl.utils.files import DamagedError
 from ssorl.utils.identity import revision_of
 from ssorl.utils.networks import Params
+from ssorl.utils.sealed import sealed, write_sealed
 from ssorl.utils.trees import flat, unflat
 from ssorl.utils.version import __version__
 

@@ -23,7 +23,7 @@ from ssorl.training.memory import fitting, sizes, table_bytes
 from ssorl.training.scan import begin, chunk, mesh_for, shapes, share, spread
 from ssorl.training.tables import Dataset, bases, distinct, make_pool, make_table, shape_for
 from ssorl.utils.errors import DataError, SsorlError
-from ssorl.utils.files import locked
+from ssorl.utils.locks import locked
 from ssorl.utils.networks import Params
 
 CHUNK = 500  # updates in one call of the device: often enough for a progress bar, rarely enough to cost nothing

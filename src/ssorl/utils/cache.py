@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import atomic
+from ssorl.utils.locks import file_lock
 
 
 def root() -> Path:
@@ -41,16 +39,7 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     path = root() / name
     if _intact(path):
         return path
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = (path.parent / f".{path.name}.lock").open("w")
-    except OSError as err:
-        raise SsorlError(
-            f"{path.parent}: cannot be written ({err.strerror}); set SSORL_CACHE to a folder that can"
-        ) from err
-    with lock:
-        with suppress(OSError):  # some network file systems do not support locks
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the system releases the lock when this process ends
+    with file_lock(path.parent / f".{path.name}.lock", True, "set SSORL_CACHE to a folder that can"):
         if _intact(path):
             return path
         for stale in path.parent.glob(f".tmp-{path.name}-*"):  # left by a killed process; this process holds the lock

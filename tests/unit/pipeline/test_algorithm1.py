@@ -278,7 +278,7 @@ def test_interval_of_several_seeds_is_over_both():
 def test_intervals_of_many_start_states_take_little_memory(monkeypatch):
     returns = [np.random.default_rng(i).normal(size=50) for i in range(2)]
     whole = interval(returns, draws=300)
-    monkeypatch.setattr("ssorl.runs.result.BLOCK", 50 * 70)
+    monkeypatch.setattr("ssorl.utils.bootstrap.MEANS_BLOCK", 50 * 70)
     assert interval(returns, draws=300) == pytest.approx(whole)
     tracemalloc.start()
     interval([np.zeros(2000)], draws=2000)  # 32 MB of counts, were they drawn at once

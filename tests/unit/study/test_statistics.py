@@ -5,6 +5,7 @@ import pytest
 
 from ssorl.study import statistics
 from ssorl.study.results import StudyResults, strata
+from ssorl.utils import bootstrap
 from ssorl.utils.errors import SsorlError
 
 # What rliable 1.2.0 says of the scores below, by benchmarks/against_rliable.py: estimate, and 95 % interval of 50,000
@@ -60,7 +61,7 @@ def test_a_difference_is_of_independent_draws():
     found = statistics.estimate(statistics.difference(statistics.mean), [[0, 1]], [[0, 1]], replications=4000)
     # Means of two draws of {0, 1} are 0, 1/2, 1 with 1, 2, 1 of 4; the two groups differ by 1 in 1 of 16 draws.
     assert found == (0, -1, 1)
-    draws = statistics.resamples(
+    draws = bootstrap.resample_strata(
         statistics.difference(statistics.mean), [[np.array([0.0, 1])], [np.array([0.0, 1])]], 40_000, 0
     )
     assert np.mean(draws == 1) == pytest.approx(1 / 16, abs=0.005)  # four deviations
@@ -74,7 +75,7 @@ def test_seeds_are_drawn_within_their_stratum_and_with_all_their_episodes():
         return strata[0].reshape(len(strata[0]), -1).mean(1)
 
     groups = [[np.array([[1.0, 2], [3, 4]]), np.array([7.0, 8, 9])]]
-    draws = statistics.resamples(statistic, groups, 500, 3)
+    draws = bootstrap.resample_strata(statistic, groups, 500, 3)
     (pair, single), *_ = seen
     assert pair.shape == (500, 2, 2) and single.shape == (500, 3)
     assert set(map(tuple, pair.reshape(-1, 2))) == {(1, 2), (3, 4)} and set(single.ravel()) == {7, 8, 9}
@@ -107,8 +108,8 @@ def test_the_same_seed_gives_the_same_interval_whatever_the_memory(monkeypatch):
     first = statistics.estimate(statistics.iqm, group, replications=2000, seed=4)
     assert first == statistics.estimate(statistics.iqm, group, replications=2000, seed=4)
     assert first != statistics.estimate(statistics.iqm, group, replications=2000, seed=5)
-    monkeypatch.setattr(statistics, "BLOCK", 1)  # one resample at a time: other draws, but as many
-    assert len(statistics.resamples(statistics.iqm, [group], 7, 0)) == 7
+    monkeypatch.setattr(bootstrap, "STRATA_BLOCK", 1)  # one resample at a time: other draws, but as many
+    assert len(bootstrap.resample_strata(statistics.iqm, [group], 7, 0)) == 7
 
 
 @pytest.mark.parametrize("name", RLIABLE)

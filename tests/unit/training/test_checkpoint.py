@@ -23,7 +23,9 @@ from ssorl.data.stats import Standardiser
 from ssorl.evaluation.policy_file import load_policy_file, save_policy
 from ssorl.training.engine import TrainingRun, train, train_many
 from ssorl.utils.errors import DataError, SsorlError
-from ssorl.utils.files import DamagedError, locked, sealed, write_sealed
+from ssorl.utils.files import DamagedError
+from ssorl.utils.locks import locked
+from ssorl.utils.sealed import sealed, write_sealed
 
 AGENT = make("td3bc", hidden=(4,), batch=8, updates=12, half=False)
 SCALER = Standardiser(np.arange(3, dtype=np.float32), np.arange(1, 4, dtype=np.float32))

@@ -12,7 +12,8 @@ from support.clock import patience
 
 from ssorl.utils.cache import cached
 from ssorl.utils.errors import SsorlError
-from ssorl.utils.files import atomic, locked
+from ssorl.utils.files import atomic
+from ssorl.utils.locks import locked
 
 CROWD = 3  # processes that want one file
 

@@ -8,7 +8,8 @@ from support.samples import assert_same, make
 
 from ssorl.data import load, save
 from ssorl.utils.errors import SsorlError
-from ssorl.utils.files import atomic, write_sealed, write_text
+from ssorl.utils.files import atomic, write_text
+from ssorl.utils.sealed import write_sealed
 
 
 def listing(folder: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """Trajectories in one CSV file: one row a state, with the action and the reward that follow it.
 
 The header is `episode,terminated,reward,obs0,…,act0,…`. The last row of an episode is its final state: reward and
-action are empty, and `terminated` is 1 if the episode ended in a terminal state. A missing action is an empty field, too.
+action are empty, and `terminated` is 1 if the episode ended in a terminal state. A missing action is empty, too.
 """
 
 from __future__ import annotations

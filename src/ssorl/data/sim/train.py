@@ -23,7 +23,8 @@ from ssorl.data.sim.checkpoint import load_checkpoint, save_checkpoint, stack_sn
 from ssorl.data.sim.policy import Policy, from_weights
 from ssorl.envs.registry import simulator
 from ssorl.utils.errors import SsorlError
-from ssorl.utils.files import locked, write_npz, write_text
+from ssorl.utils.files import write_npz, write_text
+from ssorl.utils.locks import locked
 from ssorl.utils.progress import Progress
 from ssorl.utils.validation import check_seed
 
