@@ -1,35 +1,34 @@
-"""Episodes: ragged trajectories in flat arrays, where a missing action is NaN."""
+"""Episodes: trajectories of different lengths in flat arrays; a missing action is NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import DataError
 
-RANGE_TOL = 1e-4  # how far an action may leave its range, as a share of it, before that is an error
-SMALL = 0.25  # actions nearer to zero than this fill too little of [-1, 1] for it to be their range
-CONSTANT_TOL = (
-    1e-6  # a dimension that varies by no more than this, as a share of its size, is constant but for rounding
-)
+RANGE_TOL = 1e-4  # actions may exceed their range by this share of its width; larger violations are errors
+MIN_EXTENT = 0.25  # if all |a| of a dimension are below this, [-1, 1] is not assumed as its range
+CONSTANT_TOL = 1e-6  # a dimension whose spread is below this share of its magnitude counts as constant
 
 
 @dataclass(frozen=True)
 class Meta:
-    """What is known of a set of trajectories besides the arrays."""
+    """Metadata of a set of trajectories."""
 
-    source: str = "memory"  # where it came from, as the user named it
-    env: str | None = None  # the Gymnasium id, or ssorl's own name, of the environment
-    act_low: tuple[float, ...] = ()  # lowest action, one number a dimension
+    source: str = "memory"  # file or name that the user gave
+    env: str | None = None  # environment: a Gymnasium id or a name of ssorl
+    act_low: tuple[float, ...] = ()  # lowest action, one number per dimension; empty: unknown
     act_high: tuple[float, ...] = ()  # highest action
-    act_range: Literal["declared", "assumed", "inferred"] = "assumed"  # how it is known; inferred: in some dimension
-    random_return: float | None = None  # mean return of a random policy: normalised 0
-    expert_return: float | None = None  # mean return of an expert: normalised 1
-    notes: tuple[str, ...] = ()  # what a reader had to decide, in sentences
+    act_range: Literal["declared", "assumed", "inferred"] = "assumed"  # inferred: from the data, in >= 1 dimension
+    random_return: float | None = None  # mean return of a random policy: normalised return 0
+    expert_return: float | None = None  # mean return of an expert: normalised return 1
+    notes: tuple[str, ...] = ()  # the reader's decisions about this data, as sentences
 
     @property
     def low(self) -> np.ndarray:
@@ -42,59 +41,79 @@ class Meta:
         return np.array(self.act_high, np.float32)
 
     def normalise(self, returns: np.ndarray) -> np.ndarray | None:
-        """Returns as fractions of the way from random to expert; None where no reference is known."""
+        """Return normalised returns: 0 is a random policy, 1 an expert.
+
+        Args:
+            returns: undiscounted returns, of any shape.
+
+        Returns:
+            An array of the same shape, or None if the reference returns are unknown.
+        """
         if self.random_return is None or self.expert_return is None:
             return None
         return (returns - self.random_return) / (self.expert_return - self.random_return)
 
     def with_notes(self, *notes: str) -> Meta:
-        """The same with further notes."""
+        """Return a copy with further notes; notes that it already has are not repeated."""
         return replace(self, notes=self.notes + tuple(n for n in notes if n not in self.notes))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Episodes:
-    """E trajectories, S steps in all, laid end to end.
+    """E trajectories with S steps in total, stored end to end.
 
-    An episode of T steps owns T+1 rows of `obs`, so the last step has its true next state and
-    `next_obs` costs no memory. Nothing here is ever mutated; slices are views.
+    An episode of T steps has T+1 rows in `obs`. So the last step has its true next state, and next states need no
+    array of their own. Arrays are never modified; slices are views.
     """
 
     obs: np.ndarray  # [S+E, O] float32
     act: np.ndarray  # [S, A] float32, NaN = missing
     rew: np.ndarray  # [S] float32
-    terminated: np.ndarray  # [S] bool: the task ended; an episode that ends otherwise was truncated
+    terminated: np.ndarray  # [S] bool, True where the task ended; episodes without such a step were truncated
     start: np.ndarray  # [E+1] int64: first step of each episode, then S
     meta: Meta = field(default_factory=Meta)
 
     # --- sizes
     @property
     def n_episodes(self) -> int:
-        """E."""
+        """Number of trajectories, E."""
         return len(self.start) - 1
 
     @property
     def n_steps(self) -> int:
-        """S."""
+        """Number of steps, S."""
         return len(self.rew)
 
     @property
     def n_obs(self) -> int:
-        """Size of one observation."""
+        """Size of an observation, O."""
         return self.obs.shape[1]
 
     @property
     def n_act(self) -> int:
-        """Size of one action."""
+        """Size of an action, A."""
         return self.act.shape[1]
 
     def __len__(self) -> int:
         return self.n_episodes
 
-    # --- what follows from the arrays
+    def __repr__(self) -> str:
+        return short_repr("Episodes", self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table("Episodes", self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"source": self.meta.source, "env": self.meta.env, "trajectories": self.n_episodes}
+        facts |= {"steps": self.n_steps, "observation_size": self.n_obs, "action_size": self.n_act}
+        if self.n_steps:
+            facts |= {"labelled_share": float(self.labelled.mean()), "mean_return": float(self.returns.mean())}
+        return facts
+
+    # --- derived arrays
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Steps of each episode, [E]."""
+        """Number of steps of each episode, [E]."""
         return np.diff(self.start)
 
     @cached_property
@@ -104,57 +123,65 @@ class Episodes:
 
     @cached_property
     def episode_of_step(self) -> np.ndarray:
-        """Which episode a step belongs to, [S]."""
+        """Index of the episode that each step belongs to, [S]."""
         return np.repeat(np.arange(self.n_episodes), self.lengths)
 
     @cached_property
     def obs_row(self) -> np.ndarray:
-        """The row of `obs` that holds s_t of each step, [S]; s_{t+1} is the row after it."""
+        """Row of `obs` that holds s_t of each step, [S]; s_{t+1} is in the next row."""
         return np.arange(self.n_steps) + self.episode_of_step
 
     @cached_property
     def labelled(self) -> np.ndarray:
-        """Which steps have an action, [S] bool."""
+        """Whether each step has an action, [S] bool."""
         return ~np.isnan(self.act[:, 0]) if self.n_act else np.zeros(self.n_steps, bool)
 
     @cached_property
     def labelled_share(self) -> np.ndarray:
-        """The share of each episode's steps that have an action, [E]."""
+        """Share of each episode's steps that have an action, [E]."""
         return np.add.reduceat(self.labelled, self.start[:-1], dtype=np.int64) / self.lengths
 
     @cached_property
     def truncated(self) -> np.ndarray:
-        """Which steps end an episode that the task did not end, [S] bool."""
+        """Whether each step is the last of an episode that did not terminate, [S] bool."""
         last = np.zeros(self.n_steps, bool)
         last[self.start[1:] - 1] = True
         return last & ~self.terminated
 
     def returns_to_go(self) -> np.ndarray:
-        """Sum of the rewards from each step to the end of its episode, [S] float64."""
+        """Return the undiscounted sum of rewards from each step to the end of its episode, [S] float64."""
         before = np.concatenate([[0.0], np.cumsum(self.rew, dtype=np.float64)])
         return np.repeat(before[self.start[1:]], self.lengths) - before[:-1]
 
     def normalised_returns(self) -> np.ndarray | None:
-        """Returns with random = 0 and expert = 1; None where no reference is known."""
+        """Return the normalised return of each episode, [E], or None if the reference returns are unknown."""
         return self.meta.normalise(self.returns)
 
-    # --- choosing and joining
+    # --- selection
     def __getitem__(self, key: int | slice | Sequence[int] | np.ndarray) -> Episodes:
-        """Some of the trajectories: a view for a number or a plain slice, else a copy (see `take`)."""
+        """Return the selected trajectories.
+
+        Args:
+            key: an index or a slice with step 1 gives a view; other slices, index arrays and masks give a copy.
+
+        Raises:
+            IndexError: an index is out of range.
+        """
         if isinstance(key, (int, np.integer)):
             n = self.n_episodes
             if not -n <= key < n:
                 raise IndexError(f"trajectory {key} of {n}")
             first = int(key) % n
-            return self._span(first, first + 1)
+            return self._view(first, first + 1)
         if isinstance(key, slice):
             first, last, step = key.indices(self.n_episodes)
             if step == 1:
-                return self._span(first, max(first, last))
+                return self._view(first, max(first, last))
             return self.take(np.arange(first, last, step))
         return self.take(np.asarray(key))
 
-    def _span(self, first: int, last: int) -> Episodes:
+    def _view(self, first: int, last: int) -> Episodes:
+        """Return trajectories `first` to `last` - 1 without a copy."""
         a, b = self.start[first], self.start[last]
         return replace(
             self,
@@ -166,7 +193,11 @@ class Episodes:
         )
 
     def take(self, episodes: np.ndarray) -> Episodes:
-        """The trajectories with these numbers, in this order, repeats allowed."""
+        """Return a copy of some trajectories, in the order given.
+
+        Args:
+            episodes: indices, which may repeat, or a boolean mask [E].
+        """
         if episodes.dtype == bool:
             episodes = np.flatnonzero(episodes)
         episodes = episodes.astype(np.int64)
@@ -182,22 +213,33 @@ class Episodes:
         )
 
     def with_actions(self, act: np.ndarray) -> Episodes:
-        """The same trajectories with other actions; observations and rewards are shared."""
+        """Return the same trajectories with other actions; the other arrays are shared, not copied.
+
+        Args:
+            act: actions [S, A], NaN where missing.
+
+        Raises:
+            DataError: the shape is wrong.
+        """
         if act.shape != self.act.shape:
-            raise DataError(f"actions of shape {act.shape} do not fit {self.act.shape}")
+            raise DataError(f"the new actions have shape {act.shape}; give an array of shape {self.act.shape}")
         return replace(self, act=act)
 
     def with_meta(self, **changes) -> Episodes:
-        """The same trajectories with some metadata changed."""
+        """Return the same trajectories with changed metadata.
+
+        Args:
+            changes: new values by name of the field of `Meta`.
+        """
         return replace(self, meta=replace(self.meta, **changes))
 
-    # --- actions in [-1, 1] for learning, in the environment's range for acting
+    # --- actions: [-1, 1] for learning, the environment's range for acting
     def scaled_actions(self) -> np.ndarray:
-        """`act` mapped from its range onto [-1, 1], missing still NaN, [S, A]."""
+        """Return `act` mapped from its range to [-1, 1], [S, A]; missing actions stay NaN."""
         return scale(self.act, self.meta)
 
     def same(self, other: Episodes) -> bool:
-        """Whether every array agrees, NaN with NaN."""
+        """Return whether all arrays are equal; NaN equals NaN, and metadata is not compared."""
         names = ("obs", "act", "rew", "terminated", "start")
         return all(
             np.array_equal(getattr(self, n), getattr(other, n), equal_nan=n not in ("terminated", "start"))
@@ -206,58 +248,92 @@ class Episodes:
 
 
 def scale(act: np.ndarray, meta: Meta) -> np.ndarray:
-    """Actions of the environment, [..., A], onto [-1, 1]. A dimension that cannot move maps to 0."""
+    """Return actions mapped from the environment's range to [-1, 1].
+
+    Args:
+        act: actions [..., A].
+        meta: holds the range; a dimension whose range has width 0 maps to 0.
+    """
     half = (meta.high - meta.low) / 2
     return (act - (meta.low + half)) / np.where(half > 0, half, 1)
 
 
 def unscale(act: np.ndarray, meta: Meta) -> np.ndarray:
-    """Actions in [-1, 1], [..., A], back to the environment's range."""
+    """Return actions mapped from [-1, 1] to the environment's range.
+
+    Args:
+        act: actions [..., A].
+        meta: holds the range.
+    """
     half = (meta.high - meta.low) / 2
     return act * half + (meta.low + half)
 
 
 def offsets(lengths: np.ndarray) -> np.ndarray:
-    """Lengths [E] to first positions [E+1]."""
+    """Return the first position of each of E consecutive segments, then the total, [E+1] int64.
+
+    Args:
+        lengths: lengths of the segments [E].
+    """
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def ranges(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """first[i], first[i]+1, … lengths[i] of them, for every i, joined."""
+    """Return the concatenated indices of E segments, [sum of lengths].
+
+    Args:
+        first: first index of each segment [E].
+        lengths: length of each segment [E].
+    """
     shift = np.repeat(first - offsets(lengths)[:-1], lengths)
     return np.arange(len(shift)) + shift
 
 
 def action_range(act: np.ndarray) -> dict:
-    """The range to assume where a file declares none: [-1, 1] if everything fits and fills it, else what is seen.
+    """Return the action range for data that declares none.
 
-    If some action leaves [-1, 1], that is so in every dimension, else only in those whose actions are small.
+    The range is [-1, 1] if all actions lie in it and fill enough of it. If an action exceeds it, the range of every
+    dimension is its observed minimum and maximum. Otherwise, this holds only for dimensions with small actions.
+
+    Args:
+        act: actions [S, A], NaN where missing.
+
+    Returns:
+        The fields `act_low`, `act_high` and `act_range` of `Meta`.
     """
     n_act = act.shape[1]
-    seen = ~np.isnan(act[:, 0]) if n_act else np.zeros(len(act), bool)
-    some = act if seen.all() else act[seen]  # no copy of a table that is whole
-    low, high = (some.min(0), some.max(0)) if len(some) and n_act else (np.zeros(n_act), np.zeros(n_act))
+    labelled = ~np.isnan(act[:, 0]) if n_act else np.zeros(len(act), bool)
+    known = act if labelled.all() else act[labelled]  # avoid a copy if no action is missing
+    low, high = (known.min(0), known.max(0)) if len(known) and n_act else (np.zeros(n_act), np.zeros(n_act))
     size = np.maximum(np.abs(low), np.abs(high))
-    taken = (size < SMALL) & (high - low > CONSTANT_TOL * size)  # a dimension that never moves tells of no range
-    taken |= (size > 1 + RANGE_TOL).any()
+    inferred = (size < MIN_EXTENT) & (high - low > CONSTANT_TOL * size)  # a constant dimension has no observed range
+    inferred |= (size > 1 + RANGE_TOL).any()
     return {
-        "act_low": tuple(float(x) for x in np.where(taken, low, -1)),
-        "act_high": tuple(float(x) for x in np.where(taken, high, 1)),
-        "act_range": "inferred" if taken.any() else "assumed",
+        "act_low": tuple(float(x) for x in np.where(inferred, low, -1)),
+        "act_high": tuple(float(x) for x in np.where(inferred, high, 1)),
+        "act_range": "inferred" if inferred.any() else "assumed",
     }
 
 
 def concat(parts: Sequence[Episodes], meta: Meta | None = None) -> Episodes:
-    """All trajectories of all parts, in order. Sizes must agree; ranges are those of the first part unless given."""
+    """Return the trajectories of all parts in order.
+
+    Args:
+        parts: at least one set of trajectories.
+        meta: metadata of the result; that of the first part by default.
+
+    Raises:
+        DataError: `parts` is empty, or observations or actions differ in size.
+    """
     if not parts:
-        raise DataError("nothing to join: no trajectories were given")
+        raise DataError("there are no trajectories to join; give at least one set")
     first = parts[0]
     for other in parts[1:]:
-        for what, a, b in (("state", first.n_obs, other.n_obs), ("action", first.n_act, other.n_act)):
+        for name, a, b in (("state", first.n_obs, other.n_obs), ("action", first.n_act, other.n_act)):
             if a != b:
                 raise DataError(
-                    f"{first.meta.source} has {what}s of size {a} but {other.meta.source} of size {b}; "
-                    f"give two files of the same robot, or choose the same {what} features in both"
+                    f"{first.meta.source} has {name}s of size {a} but {other.meta.source} of size {b}; "
+                    f"give two files of the same robot, or choose the same {name} features in both"
                 )
     return Episodes(
         obs=np.concatenate([p.obs for p in parts]),

@@ -103,7 +103,7 @@ def is_terminated(src: str, episode: int, flags: object, n_steps: int) -> bool:
         )
     inner = np.flatnonzero(ended[:-1])
     if inner.size:
-        raise DataError(f"{src}: trajectory {episode} goes on after it terminated at step {inner[0]}; cut it there")
+        raise DataError(f"{src}: trajectory {episode} continues after it terminated at step {inner[0]}; cut it there")
     return bool(ended[-1:].any())
 
 

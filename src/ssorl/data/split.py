@@ -1,7 +1,7 @@
-"""Which trajectories keep their actions: the coupled, decoupled and wide-subsample setups of the paper.
+"""Splits: which trajectories keep their actions (the coupled, decoupled and wide-subsample setups of the paper).
 
-A split is drawn from returns alone, is a small value that can be saved, and `apply` writes NaN over every action it
-hides. What leaves `apply` depends on no hidden action; `truth` hands those out apart, for diagnostics only.
+A split depends on returns and observations, never on actions, and can be saved as JSON. `apply` replaces hidden
+actions by NaN, so nothing that uses its result can read them. `truth` returns them for diagnostics only.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import math
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ssorl.data.episodes import Episodes, action_range
 from ssorl.data.stats import digests
 from ssorl.data.validate import escaped
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import DataError
 from ssorl.utils.files import DamagedError, read_json, write_json
 
@@ -24,26 +25,50 @@ Third = Literal["low", "med", "high"]
 THIRDS: tuple[Third, ...] = ("low", "med", "high")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Split:
-    """Numbers of trajectories, drawn from one dataset. A trajectory may stand in it more than once."""
+    """Labelled and unlabelled trajectories of one dataset, as indices. An index may repeat."""
 
     labelled: np.ndarray  # [L] int64, ascending
     unlabelled: np.ndarray  # [U] int64, ascending
-    recipe: dict  # kind, parameters and seed: how it was made
-    n_episodes: int  # trajectories of the dataset it was drawn from
-    fingerprint: int  # of that dataset's lengths and rewards, never of its actions
+    recipe: dict  # kind, parameters and seed of the draw
+    n_episodes: int  # number of trajectories in the dataset
+    fingerprint: int  # checksum of the dataset's lengths and rewards, see `fingerprint`
+
+    def __repr__(self) -> str:
+        return short_repr("Split", self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table("Split", self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        sizes = {"n_labelled": len(self.labelled), "n_unlabelled": len(self.unlabelled), "n_episodes": self.n_episodes}
+        return {**sizes, "recipe": self.recipe}
 
     def save(self, path: Path | str) -> None:
-        """Write it as JSON."""
+        """Write the split to a JSON file.
+
+        Args:
+            path: the file.
+
+        Raises:
+            DataError: the path is a folder.
+        """
         body = {**vars(self), "labelled": self.labelled.tolist(), "unlabelled": self.unlabelled.tolist()}
         if Path(path).is_dir():
-            raise DataError(f"{path}: is a folder; name the file that the split is to be written to")
+            raise DataError(f"{path}: is a folder; give the name of a file")
         write_json(path, body)
 
     @classmethod
     def load(cls, path: Path | str) -> Split:
-        """Read what `save` wrote."""
+        """Return the split in a file that `save` wrote.
+
+        Args:
+            path: the file.
+
+        Raises:
+            DataError: the file is missing, damaged or of another kind.
+        """
         try:
             body = read_json(path)
             for name in ("labelled", "unlabelled"):
@@ -55,29 +80,39 @@ class Split:
 
 
 def coupled(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int = 0) -> Split:
-    """`fraction` of all trajectories, drawn from the bottom `quality` % by return, keep their actions.
+    """Return a coupled split: labelled trajectories come from the worst ones by return, the rest is unlabelled.
 
-    Copies of one trajectory, as the wide subsample has them, stay together: what one shows is not hidden in another.
+    Copies of a trajectory (the wide subsample has them) are all labelled or all unlabelled; otherwise a labelled copy
+    would reveal the hidden actions of the others.
+
+    Args:
+        eps: the dataset, with all actions.
+        fraction: share of the trajectories to label. With copies, slightly more may be labelled.
+        quality: percentage of the trajectories, from the lowest return up, that labelled ones are drawn from.
+        seed: seed of the draw.
+
+    Raises:
+        DataError: an action is missing, an argument is out of range, or there are too few trajectories.
     """
-    _all_have_actions(eps)
+    _check_all_labelled(eps)
     n_labelled = _count(eps, fraction, "--fraction")
     if not 0 < quality <= 100:
-        raise DataError(f"quality is {quality:g}; it is a percentage above 0 and at most 100")
+        raise DataError(f"--quality is {quality:g}; give a percentage above 0 and at most 100")
     pool = order_by_return(eps)[: _round(quality / 100 * len(eps))]
     if len(pool) < n_labelled:
         raise DataError(
-            f"{eps.meta.source}: the bottom {quality:g} % has {len(pool)} of {len(eps)} trajectories but {n_labelled} "
-            f"are to keep their actions; raise --quality to {100 * fraction:g} or more, or lower --fraction"
+            f"{eps.meta.source}: the bottom {quality:g} % has {len(pool)} of {len(eps)} trajectories, but {n_labelled} "
+            f"are to be labelled; raise --quality to {100 * fraction:g} or more, or lower --fraction"
         )
     rng, first = _rng(seed), first_copies(eps)
     if np.array_equal(first, np.arange(len(eps))):
         labelled = np.sort(rng.choice(pool, n_labelled, replace=False))
     else:
-        chosen = rng.permutation(np.unique(first[pool]))
-        enough = np.searchsorted(np.cumsum(np.bincount(first)[chosen]), n_labelled) + 1
-        labelled = np.flatnonzero(np.isin(first, chosen[:enough]))
-    rest = np.setdiff1d(np.arange(len(eps)), labelled)
-    return _split(eps, labelled, rest, kind="coupled", fraction=fraction, quality=quality, seed=seed)
+        originals = rng.permutation(np.unique(first[pool]))
+        n_originals = np.searchsorted(np.cumsum(np.bincount(first)[originals]), n_labelled) + 1
+        labelled = np.flatnonzero(np.isin(first, originals[:n_originals]))
+    unlabelled = np.setdiff1d(np.arange(len(eps)), labelled)
+    return _split(eps, labelled, unlabelled, kind="coupled", fraction=fraction, quality=quality, seed=seed)
 
 
 def decoupled(
@@ -88,26 +123,38 @@ def decoupled(
     unlabelled_fraction: float = 0.1,
     seed: int = 0,
 ) -> Split:
-    """Labelled trajectories from one third by return, unlabelled ones from one third; sizes as shares of the dataset.
+    """Return a decoupled split: labelled and unlabelled trajectories each come from one third of the data by return.
 
-    Where one third serves both, no trajectory is in both; if it has too few, they are shared out in proportion. Where
-    there are fewer than are asked for (the paper asks for half of the dataset from a third of it), each stands in the
-    split equally often, up to one.
+    No trajectory is both labelled and unlabelled, except if both come from a third with a single trajectory. If both
+    come from one third that is too small, it is divided in proportion to the two sizes. If a pool is smaller than the
+    size asked for (the paper asks for half of the dataset from a third of it), its trajectories repeat, equally often
+    up to one.
+
+    Args:
+        eps: the dataset, with all actions.
+        labelled: third that labelled trajectories are drawn from.
+        labelled_fraction: number of labelled trajectories, as a share of the whole dataset.
+        unlabelled: third that unlabelled trajectories are drawn from.
+        unlabelled_fraction: number of unlabelled trajectories, as a share of the whole dataset.
+        seed: seed of the draw.
+
+    Raises:
+        DataError: an action is missing, an argument is invalid, or there are fewer than 3 trajectories.
     """
-    _all_have_actions(eps)
+    _check_all_labelled(eps)
     for third in (labelled, unlabelled):
         if third not in THIRDS:
-            raise DataError(f"{third!r} is no third of the data; choose one of {', '.join(THIRDS)}")
+            raise DataError(f"{third!r} is not a third of the data; choose one of {', '.join(THIRDS)}")
     n_labelled = _count(eps, labelled_fraction, "--labelled-fraction")
     n_unlabelled = _count(eps, unlabelled_fraction, "--unlabelled-fraction")
     cuts = [_round(len(eps) * i / 3) for i in range(4)]
     order, rng = order_by_return(eps), _rng(seed)
-    pools = {name: order[a:b] for name, a, b in zip(THIRDS, cuts[:-1], cuts[1:], strict=True)}
-    if not all(len(p) for p in pools.values()):
+    thirds = {name: order[a:b] for name, a, b in zip(THIRDS, cuts[:-1], cuts[1:], strict=True)}
+    if not all(len(third) for third in thirds.values()):
         raise DataError(f"{eps.meta.source}: {len(eps)} trajectories cannot be cut into thirds; at least 3 are needed")
-    pool, rest, both = pools[labelled], pools[unlabelled], n_labelled + n_unlabelled
-    if labelled == unlabelled and both > len(pool) > 1:
-        cut = min(max(_round(len(pool) * n_labelled / both), 1), len(pool) - 1)
+    pool, rest, n_both = thirds[labelled], thirds[unlabelled], n_labelled + n_unlabelled
+    if labelled == unlabelled and n_both > len(pool) > 1:
+        cut = min(max(_round(len(pool) * n_labelled / n_both), 1), len(pool) - 1)
         pool, rest = np.split(rng.permutation(pool), [cut])
     keep = _draw(pool, n_labelled, rng)
     left = np.setdiff1d(rest, keep) if labelled == unlabelled else rest
@@ -122,13 +169,19 @@ def decoupled(
 
 
 def wide(eps: Episodes, n_draws: int = 1000, n_bins: int = 40, seed: int = 0) -> Split:
-    """The wide subsample: draws that favour rare returns, all with their actions; split the result further as you like.
+    """Return the wide subsample: a draw with replacement that favours rare returns; all trajectories are labelled.
 
-    The bins are equally wide, so their upper returns are linearly spaced up to the highest; each draw picks a bin with
-    weight 1/n_i among those that hold any trajectory, then one of its trajectories uniformly. Draws may repeat.
+    Bins of equal width divide the range of returns. Each draw picks a non-empty bin with a weight of 1/n_i, where n_i
+    is the number of its trajectories, then one of these uniformly. The result can be split further.
+
+    Args:
+        eps: the dataset.
+        n_draws: number of trajectories to draw.
+        n_bins: number of bins.
+        seed: seed of the draw.
     """
     upper = np.linspace(eps.returns.min(), eps.returns.max(), n_bins + 1)[1:]
-    upper[-1] = eps.returns.max()  # against rounding: the best trajectory is in the last bin
+    upper[-1] = eps.returns.max()  # linspace may round it down, which would exclude the best trajectory
     bin_of = np.searchsorted(upper, eps.returns, side="left")
     size = np.bincount(bin_of, minlength=n_bins)
     # Picking bin i with weight 1/n_i, then one of n_i, gives each of its trajectories the weight 1/n_i².
@@ -139,24 +192,44 @@ def wide(eps: Episodes, n_draws: int = 1000, n_bins: int = 40, seed: int = 0) ->
 
 
 def apply(split: Split, eps: Episodes) -> Episodes:
-    """The trajectories of the split, in the dataset's order, NaN over every hidden action."""
+    """Return the trajectories of a split, in the dataset's order, with NaN in place of every hidden action.
+
+    An action range that the file does not declare is inferred again from the actions that are left.
+
+    Args:
+        split: the split.
+        eps: the dataset that the split was drawn from.
+
+    Raises:
+        DataError: the split was drawn from another dataset.
+    """
     chosen, hidden = split_members(split, eps)
     if np.array_equal(chosen, np.arange(len(eps))):
-        act = eps.act.copy()  # the rest is shared: a split costs one action table
+        act = eps.act.copy()  # the other arrays are shared with the dataset
         out = eps
     else:
         out = eps.take(chosen)
         act = out.act
     act[np.repeat(hidden, out.lengths)] = np.nan
     meta = out.meta
-    if meta.act_range != "declared":
-        # A range guessed from all actions would tell of the hidden ones, so it is guessed again from the rest.
+    if meta.act_range != "declared":  # a range inferred from all actions would leak the hidden ones
         meta = replace(meta, **action_range(act))
     return replace(out, act=act, meta=meta)
 
 
 def truth(split: Split, eps: Episodes) -> np.ndarray:
-    """The true actions of the steps that `apply` hides, NaN elsewhere, [S, A]. For diagnostics, never for training."""
+    """Return the actions that `apply` hides, for diagnostics, never for training.
+
+    Args:
+        split: the split.
+        eps: the dataset that the split was drawn from.
+
+    Returns:
+        Actions [S, A] of the steps of `apply(split, eps)`; NaN where `apply` keeps the action.
+
+    Raises:
+        DataError: the split was drawn from another dataset.
+    """
     chosen, hidden = split_members(split, eps)
     full = eps.take(chosen)
     full.act[~np.repeat(hidden, full.lengths)] = np.nan
@@ -164,44 +237,56 @@ def truth(split: Split, eps: Episodes) -> np.ndarray:
 
 
 def order_by_return(eps: Episodes) -> np.ndarray:
-    """Trajectories from the lowest return to the highest, ties in the dataset's order."""
+    """Return the indices of trajectories from the lowest return to the highest, [E]; ties keep their order."""
     return np.argsort(eps.returns, kind="stable")
 
 
 def split_members(split: Split, eps: Episodes) -> tuple[np.ndarray, np.ndarray]:
-    """Trajectory numbers in ascending order, and which of them are hidden."""
+    """Return the trajectories of a split.
+
+    Args:
+        split: the split.
+        eps: the dataset that the split was drawn from.
+
+    Returns:
+        Indices in ascending order [L+U], and whether each trajectory is unlabelled [L+U] bool.
+
+    Raises:
+        DataError: the split was drawn from another dataset or has invalid indices.
+    """
     if len(eps) != split.n_episodes or fingerprint(eps) != split.fingerprint:
         raise DataError(
-            f"{eps.meta.source}: the split was drawn from another dataset ({split.n_episodes} trajectories, these are "
-            f"{len(eps)}); draw it again"
+            f"{eps.meta.source}: the split was drawn from another dataset (it has {split.n_episodes} trajectories, "
+            f"this one has {len(eps)}); draw it again"
         )
     both = np.concatenate([split.labelled, split.unlabelled])
     hidden = np.repeat([False, True], [len(split.labelled), len(split.unlabelled)])
     if len(both) == 0 or both.min() < 0 or both.max() >= len(eps):
-        raise DataError("the split names trajectories that are not there; draw it again")
+        raise DataError(f"{eps.meta.source}: the split has indices of trajectories that do not exist; draw it again")
     order = np.argsort(both, kind="stable")
     return both[order], hidden[order]
 
 
 def first_copies(eps: Episodes) -> np.ndarray:
-    """For each trajectory the number of the first with its states and rewards: its own, where it is no copy, [E].
+    """Return the index of the first trajectory with the same observations and rewards as each trajectory, [E].
 
-    A stream does not hold the states that would tell; its trajectories are taken to be no copies.
+    Args:
+        eps: the trajectories. A stream does not hold the observations, so each of its trajectories counts as unique.
     """
     if not hasattr(eps, "obs"):
         return np.arange(len(eps))
     ends = (eps.obs[eps.start[:-1] + np.arange(len(eps))], eps.obs[eps.start[1:] + np.arange(len(eps))])
-    told = np.column_stack([eps.lengths, eps.returns, *ends])
-    _, first, which, n = np.unique(told, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    out, alike = first[which.reshape(-1)], np.flatnonzero(n[which.reshape(-1)] > 1)
-    if len(alike):  # with one start and one goal, different ways between them may have as many steps and one return
-        _, first, which = np.unique(digests(eps.take(alike)), axis=0, return_index=True, return_inverse=True)
-        out[alike] = alike[first[which.reshape(-1)]]
+    summary = np.column_stack([eps.lengths, eps.returns, *ends])
+    _, first, group, n = np.unique(summary, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    out, alike = first[group.reshape(-1)], np.flatnonzero(n[group.reshape(-1)] > 1)
+    if len(alike):  # different paths may share length, return and both ends, so compare their digests
+        _, first, group = np.unique(digests(eps.take(alike)), axis=0, return_index=True, return_inverse=True)
+        out[alike] = alike[first[group.reshape(-1)]]
     return out
 
 
 def fingerprint(eps: Episodes) -> int:
-    """A checksum of lengths and rewards: the same data has the same one whatever its actions."""
+    """Return a checksum of lengths and rewards; it does not depend on actions."""
     return zlib.crc32(np.ascontiguousarray(eps.rew).tobytes(), zlib.crc32(eps.start.tobytes()))
 
 
@@ -210,7 +295,7 @@ def _split(eps: Episodes, keep: np.ndarray, hide: np.ndarray, **recipe) -> Split
 
 
 def _draw(pool: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """`n` of the pool; past its size every member comes as often as any other, up to one."""
+    """Draw `n` elements of the pool; if `n` exceeds its size, each element is drawn equally often, up to one."""
     whole, rest = divmod(n, len(pool))
     return np.sort(np.concatenate([np.tile(pool, whole), rng.choice(pool, rest, replace=False)]))
 
@@ -222,26 +307,29 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def _round(x: float) -> int:
+    """Round half up; values that are below a half only by a rounding error count as a half."""
     return math.floor(x + 0.5 + 1e-9)
 
 
 def _count(eps: Episodes, fraction: float, flag: str) -> int:
+    """Return how many trajectories a share of the dataset is, at least 1."""
     if not 0 < fraction <= 1:
-        raise DataError(f"{flag} is {fraction:g}; it is a share above 0 and at most 1")
+        raise DataError(f"{flag} is {fraction:g}; give a share above 0 and at most 1")
     n = _round(fraction * len(eps))
     if n == 0:
         need = math.ceil(0.5 / fraction)
         raise DataError(
-            f"{eps.meta.source}: {fraction:g} of {len(eps)} trajectories is none; give at least {need} trajectories or "
-            f"{flag} {math.ceil(100 / len(eps)) / 100:g}"
+            f"{eps.meta.source}: {fraction:g} of {len(eps)} trajectories rounds to none; give at least {need} "
+            f"trajectories or {flag} {math.ceil(100 / len(eps)) / 100:g}"
         )
     return n
 
 
-def _all_have_actions(eps: Episodes) -> None:
-    lacking = np.flatnonzero(eps.labelled_share < 1)
-    if len(lacking):
+def _check_all_labelled(eps: Episodes) -> None:
+    """Raise DataError if an action is missing."""
+    partial = np.flatnonzero(eps.labelled_share < 1)
+    if len(partial):
         raise DataError(
-            f"{eps.meta.source}: {len(lacking)} of {len(eps)} trajectories lack actions already (the first is number "
-            f"{lacking[0]}), so there is no truth to hide; use the data as it is, without a split"
+            f"{eps.meta.source}: {len(partial)} of {len(eps)} trajectories already lack actions (the first is number "
+            f"{partial[0]}); use the data as it is, without a split"
         )

@@ -206,7 +206,7 @@ def open_stream(
     )
     meta = with_reader_notes(file.meta, dropped, mismatched)
     if short:
-        meta = meta.with_notes(f"{short} trajectories shorter than {options.min_length} steps were left out")
+        meta = meta.with_notes(f"{short} trajectories shorter than {options.min_length} steps were dropped")
     meta = meta.with_notes(*lost)
     if not meta.act_low:
         meta = replace(meta, **_range(low, high))

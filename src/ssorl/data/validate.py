@@ -1,4 +1,4 @@
-"""The gate: every reader builds its Episodes here, so bad data is refused once and in the same words."""
+"""Check the arrays that readers return, and build Episodes from them: all formats raise the same errors."""
 
 from __future__ import annotations
 
@@ -16,40 +16,47 @@ from ssorl.data.episodes import RANGE_TOL, Episodes, Meta, action_range, offsets
 from ssorl.data.stats import exceeds_float32, precision_warnings
 from ssorl.utils.errors import DataError, SsorlError
 
-MIN_LENGTH = 2  # one step has no neighbour for the inverse dynamics window to look at
+MIN_LENGTH = 2  # steps; the window of the inverse dynamics model needs a neighbouring step
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the caller wants of a file besides its format."""
+    """Options of reading a file, besides its format."""
 
-    min_length: int = 0  # leave shorter trajectories out
-    actions: bool = True  # False: treat every action as missing, without a look at it
-    first: int = 0  # number of the first trajectory, where a file is read in parts: complaints name the whole file's
+    min_length: int = 0  # drop trajectories with fewer steps
+    actions: bool = True  # False: treat every action as missing, without checking it
+    first: int = 0  # index of the first trajectory in the file if it is read in parts, for messages
 
 
 READ_ALL = ReadOptions()
 
 
 class Raw(NamedTuple):
-    """Some trajectories of a file end to end, as `build` takes them; nothing is checked yet."""
+    """Unchecked trajectories of a file, end to end: the input of `build`."""
 
     obs: np.ndarray  # [S+E, O]
     act: np.ndarray | None  # [S, A]
     rew: np.ndarray  # [S]
     terminated: np.ndarray  # [S] bool
     lengths: np.ndarray  # [E]
-    dropped: int = 0  # trajectories that lost their last step, if the metadata does not say so already
-    mismatched: int = 0  # steps whose next state is stored twice and not the same
-    number: np.ndarray | None = None  # [E], of each trajectory in the file, if some between them are left out
+    dropped: int = 0  # trajectories that lost their last step; 0 if the metadata has a note about it
+    mismatched: int = 0  # steps whose stored next observation differs from the observation that follows
+    number: np.ndarray | None = None  # [E] index of each trajectory in the file; None: consecutive
 
 
 @contextmanager
 def parser_errors(source: str, kind: str) -> Iterator[None]:
-    """Turn whatever a parser throws at a damaged or foreign file into one sentence."""
+    """Turn every error of a parser in the block into DataError, and suppress its warnings.
+
+    Args:
+        source: the file, for messages.
+        kind: what it should be, such as "a D4RL HDF5 file", for messages.
+
+    Raises:
+        DataError: the file is missing, unreadable, damaged, or of another kind.
+    """
     try:
-        # What a parser grumbles about on the way is no sentence for a user; `build` tells of numbers past float32.
-        with np.errstate(all="ignore"), warnings.catch_warnings():
+        with np.errstate(all="ignore"), warnings.catch_warnings():  # `build` reports values beyond float32
             warnings.simplefilter("ignore")
             yield
     except SsorlError:
@@ -59,8 +66,11 @@ def parser_errors(source: str, kind: str) -> Iterator[None]:
     except PermissionError as err:
         raise DataError(f"{source}: may not be read ({err.strerror}); change its permissions or copy it") from err
     except MemoryError as err:
-        raise DataError(f"{source}: asks for more memory than there is; is it a whole {kind} file?") from err
-    except Exception as err:  # the boundary to foreign bytes: any parser error means the same to the user
+        raise DataError(
+            f"{source}: reading it as {kind} needs more memory than is available; if the file may be damaged, "
+            "fetch it again"
+        ) from err
+    except Exception as err:  # untrusted bytes: every error here means that the file cannot be read
         reason = escaped((str(err).strip().splitlines() or [type(err).__name__])[0])
         raise DataError(
             f"{source}: cannot be read as {kind} ({reason}); the file may be cut short, damaged or of another "
@@ -69,7 +79,15 @@ def parser_errors(source: str, kind: str) -> Iterator[None]:
 
 
 def first_bytes(path: Path, n: int) -> bytes:
-    """The first bytes of a file; none of anything else."""
+    """Return the first bytes of a file; b"" if the path is not a file.
+
+    Args:
+        path: the path.
+        n: largest number of bytes to return.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
     if not path.is_file():
         return b""
     with parser_errors(str(path), "a file"), path.open("rb") as file:
@@ -77,17 +95,17 @@ def first_bytes(path: Path, n: int) -> bytes:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Every file below a folder, sorted; links are followed, and no folder is entered twice."""
-    found, seen = [], set()
-    for at, inner, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(at)
-        if real in seen:
-            inner.clear()
+    """Return all files in a folder and its subfolders, sorted; links are followed, each folder is entered once."""
+    files, visited = [], set()
+    for parent, subfolders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in visited:
+            subfolders.clear()
         else:
-            seen.add(real)
-            inner.sort()
-            found += [Path(at, name) for name in names]
-    return sorted(found)
+            visited.add(real)
+            subfolders.sort()
+            files += [Path(parent, name) for name in names]
+    return sorted(files)
 
 
 def build(
@@ -100,11 +118,21 @@ def build(
     options: ReadOptions = READ_ALL,
     number: np.ndarray | None = None,
 ) -> Episodes:
-    """Episodes from flat arrays after every check; `act=None` means that no action is known.
+    """Check the arrays of a file and return them as Episodes.
 
-    Where `meta` gives no action range, one is assumed (see `action_range`) and marked as such.
-    Trajectories shorter than `wish.min_length` are left out, which is noted. Complaints name a trajectory by its
-    `number` in the file, [E]; where none are given they count on from `wish.first`.
+    Args:
+        obs: observations [S+E, O].
+        act: actions [S, A], NaN where missing; None if no action is known.
+        rew: rewards [S].
+        terminated: [S], whether each step ended the task.
+        lengths: steps of each trajectory [E].
+        meta: metadata; if it has no action range, `action_range` provides one.
+        options: trajectories shorter than `min_length` are dropped, which the notes report.
+        number: index of each trajectory in the file [E], for messages; by default they count up from `options.first`.
+
+    Raises:
+        DataError: shapes do not match, a value is not finite, an action is out of range or has only some of its
+            numbers, a trajectory is too short or continues after it terminated.
     """
     src = meta.source
     if len(lengths) == 0 or len(rew) == 0:
@@ -117,20 +145,22 @@ def build(
     if act is None or not options.actions:
         act = np.full((n_steps, len(meta.act_low)), np.nan, np.float32)
     if act.ndim != 2:
-        raise DataError(f"{src}: actions have shape {act.shape}; give one vector of numbers a step")
+        raise DataError(f"{src}: actions have shape {act.shape}; give one vector of numbers for each step")
     if rew.ndim != 1 or terminated.ndim != 1:
         raise DataError(
-            f"{src}: rewards have shape {rew.shape} and terminals {terminated.shape}; give one number of each a step"
+            f"{src}: rewards have shape {rew.shape} and terminals {terminated.shape}; give one number of each per step"
         )
-    for name, array, want in (
+    for name, array, expected in (
         ("observations", obs, n_steps + len(lengths)),
         ("actions", act, n_steps),
         ("rewards", rew, n_steps),
         ("terminals", terminated, n_steps),
     ):
-        if len(array) != want:
+        if len(array) != expected:
             more = " (observations: one more than steps in each trajectory)" if array is obs else ""
-            raise DataError(f"{src}: {len(array)} {name} where {want} are due; the arrays must be equally long{more}")
+            raise DataError(
+                f"{src}: {len(array)} {name} where {expected} are expected; the arrays must be equally long{more}"
+            )
     start, number = offsets(lengths), options.first + np.arange(len(lengths)) if number is None else number
     short = lengths < options.min_length
     if short.all():
@@ -141,30 +171,30 @@ def build(
     if short.any():
         keep = np.flatnonzero(~short)
         steps, rows = ranges(start[keep], lengths[keep]), ranges(start[keep] + keep, lengths[keep] + 1)
-        meta = meta.with_notes(f"{short.sum()} trajectories shorter than {options.min_length} steps were left out")
+        meta = meta.with_notes(f"{short.sum()} trajectories shorter than {options.min_length} steps were dropped")
         obs, act, rew, terminated = obs[rows], act[steps], rew[steps], terminated[steps]
         number, lengths, start = number[keep], lengths[keep], offsets(lengths[keep])
     if (lengths < MIN_LENGTH).any():
         worst = int(np.argmax(lengths < MIN_LENGTH))
-        why = "" if lengths[worst] else " (it is empty, or no state follows its only one)"
+        why = "" if lengths[worst] else " (it is empty, or its only step has no next observation)"
         raise DataError(
-            f"{src}: trajectory {number[worst]} has {lengths[worst]} step(s){why} and at least {MIN_LENGTH} are "
-            f"needed; leave such trajectories out with --min-length {MIN_LENGTH}"
+            f"{src}: trajectory {number[worst]} has {lengths[worst]} step(s){why} but needs at least {MIN_LENGTH}; "
+            f"leave such trajectories out with --min-length {MIN_LENGTH}"
         )
-    whole = _finite(src, "observation", obs, start + np.arange(len(start)), number)
-    meta, obs = meta.with_notes(*precision_warnings(obs)), whole
+    finite_obs = _finite(src, "observation", obs, start + np.arange(len(start)), number)
+    meta, obs = meta.with_notes(*precision_warnings(obs)), finite_obs
     rew = _finite(src, "reward", rew[:, None], start, number)[:, 0]
     ended = np.flatnonzero(terminated)
     inner = ended[~np.isin(ended, start[1:] - 1)]
     if len(inner):
-        e, t = _where(inner[0], start, number)
-        raise DataError(f"{src}: trajectory {e} goes on after it terminated at step {t}; cut it there")
-    act = _whole(src, act, start, number)
+        e, t = _locate(inner[0], start, number)
+        raise DataError(f"{src}: trajectory {e} continues after it terminated at step {t}; cut it there")
+    act = _check_actions(src, act, start, number)
     if not meta.act_low:
         meta = replace(meta, **action_range(act))
     return Episodes(
         obs=obs,
-        act=_within(src, act, start, meta, number),
+        act=_clip_to_range(src, act, start, meta, number),
         rew=rew,
         terminated=np.ascontiguousarray(terminated, bool),
         start=start,
@@ -173,66 +203,73 @@ def build(
 
 
 def with_reader_notes(meta: Meta, dropped: int = 0, mismatched: int = 0) -> Meta:
-    """What to say where so many trajectories lost their last step and so many steps have two next states."""
+    """Return metadata with notes about incomplete or contradictory next observations.
+
+    Args:
+        meta: the metadata.
+        dropped: number of trajectories that lost their last step.
+        mismatched: number of steps whose stored next observation differs from the observation that follows.
+    """
     if dropped:
         meta = meta.with_notes(
-            f"the last step of {dropped} trajectories was dropped: the state after it was not stored; "
-            "whether a task ended there is lost with it, so critics expect too much near such an end"
+            f"the last step of {dropped} trajectories was dropped because its next observation is not stored; the "
+            "information whether the task ended there is lost too, so critics overestimate values near such ends"
         )
     if mismatched:
         meta = meta.with_notes(
-            f"next_observations is not the observation that follows at {mismatched} steps inside trajectories: the "
-            "observation was taken; check where trajectories begin"
+            f"next_observations differs from the observation that follows at {mismatched} steps inside trajectories, "
+            "and the latter was used; check where trajectories begin"
         )
     return meta
 
 
 def escaped(text: object) -> str:
-    """Foreign text made fit for one line of a sentence."""
+    """Return untrusted text for use in a message: one line of ASCII, at most 200 characters."""
     return str(text).encode("unicode_escape").decode()[:200]
 
 
 def as_floats(values: np.ndarray) -> np.ndarray:
-    """As float32, or as float64 what float32 cannot hold: `build` makes that float32 too, and tells what was lost."""
+    """Return values as float32, or as float64 if float32 might lose precision (`build` converts and reports this)."""
     return values.astype(np.float64 if exceeds_float32(values.dtype) else np.float32, copy=False)
 
 
-def _where(step: int, start: np.ndarray, number: np.ndarray) -> tuple[int, int]:
-    """The number of the episode that a flat index is in, and its position there."""
-    e = int(np.searchsorted(start, step, side="right")) - 1
-    return int(number[e]), int(step - start[e])
+def _locate(row: int, start: np.ndarray, number: np.ndarray) -> tuple[int, int]:
+    """Return the number of the trajectory that a row belongs to, and the row's position in it."""
+    e = int(np.searchsorted(start, row, side="right")) - 1
+    return int(number[e]), int(row - start[e])
 
 
-def _finite(src: str, what: str, values: np.ndarray, start: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """The values as float32, after each is found to be a number that float32 can hold."""
+def _finite(src: str, name: str, values: np.ndarray, start: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Return values as float32; raise if one is NaN, infinite or too large for float32."""
     with np.errstate(over="ignore"):
         out = np.ascontiguousarray(values, np.float32)
-    good = np.isfinite(out)
-    if good.all():
+    finite = np.isfinite(out)
+    if finite.all():
         return out
-    row, dim = np.argwhere(~good)[0]
-    e, t = _where(row, start, number)
+    row, dim = np.argwhere(~finite)[0]
+    e, t = _locate(row, start, number)
     raise DataError(
-        f"{src}: trajectory {e} has the {what} {values[row, dim]} at step {t}, dimension {dim}; "
+        f"{src}: trajectory {e} has the {name} {values[row, dim]} at step {t}, dimension {dim}; "
         "repair it or leave the trajectory out (only actions may be missing)"
     )
 
 
-def _whole(src: str, act: np.ndarray, start: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """The actions as float32, after each is found to be there in full or not at all."""
+def _check_actions(src: str, act: np.ndarray, start: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Return actions as float32; raise if one is infinite or has NaN in only some dimensions."""
     with np.errstate(over="ignore"):
         out = np.ascontiguousarray(act, np.float32)
     missing = np.isnan(out)
-    half = missing.any(1) & ~missing.all(1)
-    if half.any():
-        e, t = _where(int(np.argmax(half)), start, number)
+    partial = missing.any(1) & ~missing.all(1)
+    if partial.any():
+        e, t = _locate(int(np.argmax(partial)), start, number)
         raise DataError(
-            f"{src}: trajectory {e} has only part of its action at step {t}; give the whole action or NaN throughout"
+            f"{src}: trajectory {e} has only part of its action at step {t}; give the whole action, or NaN in every "
+            "dimension"
         )
     infinite = np.isinf(out)
     if infinite.any():
         row, dim = np.argwhere(infinite)[0]
-        e, t = _where(row, start, number)
+        e, t = _locate(row, start, number)
         raise DataError(
             f"{src}: trajectory {e} has the action {act[row, dim]:g} at step {t}, dimension {dim}; correct it, or "
             "write NaN where no action is known"
@@ -241,30 +278,42 @@ def _whole(src: str, act: np.ndarray, start: np.ndarray, number: np.ndarray) -> 
 
 
 def declare_range(eps: Episodes, low: Sequence[float], high: Sequence[float]) -> Episodes:
-    """The same trajectories with the action range that their robot has; one number stands for every dimension."""
+    """Return the same trajectories with a declared action range.
+
+    Args:
+        eps: the trajectories.
+        low: lowest action, one number for each dimension or one for all.
+        high: highest action, likewise.
+
+    Raises:
+        DataError: the sizes do not match, or an action is outside the range.
+    """
     src, n = eps.meta.source, eps.n_act
     if not n:
-        raise DataError(f"{src}: has no actions whose range could be declared; leave the range out")
+        raise DataError(f"{src}: has no actions, so they cannot have a range; leave the range out")
     low, high = (tuple(map(float, side)) * (n if len(side) == 1 else 1) for side in (low, high))
     if len(low) != n or len(high) != n:
-        raise DataError(f"{src}: a range of {len(low)} dimensions was given for actions of {n}; give one, or one each")
+        raise DataError(
+            f"{src}: the range has {len(low)} dimensions but the actions have {n}; give one pair of numbers for all "
+            "dimensions or one for each"
+        )
     meta = replace(eps.meta, act_low=low, act_high=high, act_range="declared")
-    return replace(eps, act=_within(src, eps.act, eps.start, meta, np.arange(len(eps))), meta=meta)
+    return replace(eps, act=_clip_to_range(src, eps.act, eps.start, meta, np.arange(len(eps))), meta=meta)
 
 
-def _within(src: str, act: np.ndarray, start: np.ndarray, meta: Meta, number: np.ndarray) -> np.ndarray:
-    """Actions checked against their range; what is off by rounding is put on the bound."""
+def _clip_to_range(src: str, act: np.ndarray, start: np.ndarray, meta: Meta, number: np.ndarray) -> np.ndarray:
+    """Return actions with rounding errors beyond their range removed; raise if an action is farther outside."""
     low, high = np.array(meta.act_low, np.float64), np.array(meta.act_high, np.float64)
     if low.shape != (act.shape[1],) or high.shape != low.shape or not (low <= high).all():
         raise DataError(
-            f"{src}: the declared action range {meta.act_low}…{meta.act_high} does not fit {act.shape[1]} dimensions; "
-            "correct it or leave it out"
+            f"{src}: the declared action range {meta.act_low}…{meta.act_high} does not fit actions with "
+            f"{act.shape[1]} dimensions; correct it or leave it out"
         )
     slack = RANGE_TOL * np.maximum(high - low, 1e-6)
     outside = (act < low - slack) | (act > high + slack)
     if outside.any():
         row, dim = np.argwhere(outside)[0]
-        e, t = _where(row, start, number)
+        e, t = _locate(row, start, number)
         raise DataError(
             f"{src}: trajectory {e} has the action {act[row, dim]:g} at step {t}, dimension {dim}, outside "
             f"[{low[dim]:g}, {high[dim]:g}]; correct it or the declared range"

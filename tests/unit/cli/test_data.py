@@ -166,7 +166,7 @@ def test_a_pair_of_files(capsys, tmp_path, pointmass):
         (["show", "nowhere.npz"], "no such file"),
         (["show", "builtin/pointmass", "--quality", "5"], "raise --quality"),
         (["show", "builtin/pointmass", "--setup", "wide", "--quality", "5"], "--quality means nothing"),
-        (["split", "builtin/pointmass", "--fraction", "0.001", "--out", "/nowhere/x"], "is none"),
+        (["split", "builtin/pointmass", "--fraction", "0.001", "--out", "/nowhere/x"], "rounds to none"),
     ],
 )
 def test_mistakes_get_one_sentence_and_exit_2(capsys, args, words):

@@ -235,7 +235,7 @@ MISTAKES = {
         "the second has none",
     ),
     "swapped": (["--labelled", "none.npz", "--unlabelled", "b.hdf5", "--out", "o.npz"], "swap the two?"),
-    "split of gaps": (["gaps.npz", "--quality", "50", "--out", "o.npz"], "lack actions already"),
+    "split of gaps": (["gaps.npz", "--quality", "50", "--out", "o.npz"], "already lack actions"),
     "below a file": (["gaps.npz", "--out", "a.npz/o.npz"], "cannot be written"),
 }
 

@@ -218,7 +218,7 @@ MISTAKES = {
     "no data": (["nothing.npz"], "nothing.npz: no such file"),
     "one file of two": (["--labelled", "a.npz"], "both --labelled FILE and --unlabelled FILE"),
     "split of two": (["--labelled", "a.npz", "--unlabelled", "b.hdf5", "--quality", "50"], "the second has none"),
-    "split of gaps": (["gaps.npz", "--quality", "50"], "lack actions already"),
+    "split of gaps": (["gaps.npz", "--quality", "50"], "already lack actions"),
     "oracle of gaps": (["gaps.npz", "--variants", "oracle"], "nobody knows the missing actions"),
     "agent": (["full.npz", "--agent", "sac"], "no agent is called 'sac'"),
     "setting": (["full.npz", "--set", "alfa=2"], "no setting 'alfa'"),

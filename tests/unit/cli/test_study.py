@@ -156,7 +156,7 @@ def test_a_failing_cell_is_named_and_the_rest_is_there(study, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert end.value.code == 1 and "1 of 2 cells are done" in err and "ssorl: 1 failed" in err
     named = next(line.strip() for line in err.splitlines() if "error.txt" in line)
-    assert Path(named.split(":")[0]).is_file() and "is none" in named
+    assert Path(named.split(":")[0]).is_file() and "rounds to none" in named
     assert out.strip().endswith(".html")
 
 

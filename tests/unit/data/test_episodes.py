@@ -8,12 +8,13 @@ from support.episodes import make_episodes
 
 from ssorl.data.episodes import Meta, action_range, concat, scale, unscale
 from ssorl.data.validate import build
+from ssorl.utils.display import MAX_REPR
 from ssorl.utils.errors import DataError
 
 LENGTHS = st.lists(st.integers(2, 9), min_size=1, max_size=8)
 
 
-def test_hand_worked_numbers():
+def test_derived_arrays_of_a_worked_example():
     eps = make_episodes([2, 3])
     eps = eps.with_actions(eps.act)
     rew = np.array([1, 2, 10, 20, 30], np.float32)
@@ -27,28 +28,28 @@ def test_hand_worked_numbers():
 
 
 @given(LENGTHS, st.integers(0, 99))
-def test_each_episode_alone_agrees_with_the_whole(lengths, seed):
+def test_single_episodes_agree_with_the_whole_dataset(lengths, seed):
     eps = make_episodes(lengths, seed=seed)
     rtg = eps.returns_to_go()
     for e in range(len(eps)):
-        one, a, b = eps[e], eps.start[e], eps.start[e + 1]
-        assert len(one) == 1 and one.n_steps == lengths[e] == len(one.obs) - 1
-        assert np.isclose(one.returns[0], eps.returns[e])
-        assert np.allclose(one.returns_to_go(), rtg[a:b])
-        assert np.array_equal(one.obs[:-1], eps.obs[eps.obs_row[a:b]])
-        assert np.array_equal(one.obs[1:], eps.obs[eps.obs_row[a:b] + 1])
-        assert np.shares_memory(one.obs, eps.obs) and np.shares_memory(one.act, eps.act)
+        single, a, b = eps[e], eps.start[e], eps.start[e + 1]
+        assert len(single) == 1 and single.n_steps == lengths[e] == len(single.obs) - 1
+        assert np.isclose(single.returns[0], eps.returns[e])
+        assert np.allclose(single.returns_to_go(), rtg[a:b])
+        assert np.array_equal(single.obs[:-1], eps.obs[eps.obs_row[a:b]])
+        assert np.array_equal(single.obs[1:], eps.obs[eps.obs_row[a:b] + 1])
+        assert np.shares_memory(single.obs, eps.obs) and np.shares_memory(single.act, eps.act)
 
 
 @given(LENGTHS, st.data())
-def test_take_equals_joining_one_by_one(lengths, data):
+def test_take_equals_concatenating_single_episodes(lengths, data):
     eps = make_episodes(lengths)
     chosen = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=9)))
     assert eps.take(chosen).same(concat([eps[int(e)] for e in chosen]))
 
 
 @given(LENGTHS)
-def test_slices_are_views_and_rejoin(lengths):
+def test_slices_are_views_and_concatenate_to_the_original(lengths):
     eps = make_episodes(lengths)
     cut = len(lengths) // 2
     if cut > 0:
@@ -68,7 +69,7 @@ def test_labelled_steps_are_those_without_nan():
 
 
 @given(st.lists(st.tuples(st.floats(-50, 50), st.floats(0.1, 50)), min_size=1, max_size=4), st.integers(0, 99))
-def test_scaling_and_back(bounds, seed):
+def test_unscale_inverts_scale(bounds, seed):
     low = tuple(b[0] for b in bounds)
     high = tuple(b[0] + b[1] for b in bounds)
     meta = Meta(act_low=low, act_high=high)
@@ -87,11 +88,11 @@ def test_range_is_assumed_or_inferred():
 @pytest.mark.parametrize(
     ("act", "low", "high", "known"),
     [
-        ([[0.01], [-0.004]], (-0.004,), (0.01,), "inferred"),  # far too small for [-1, 1]
+        ([[0.01], [-0.004]], (-0.004,), (0.01,), "inferred"),  # [-1, 1] would be far too wide
         ([[1e-9], [0.0]], (0.0,), (1e-9,), "inferred"),
-        ([[0.01, 0.9], [0.02, 0.1]], (0.01, -1), (0.02, 1), "inferred"),  # only where they are small
+        ([[0.01, 0.9], [0.02, 0.1]], (0.01, -1), (0.02, 1), "inferred"),  # inferred only for the small dimension
         ([[0.01, 5.0], [0.02, 0.5]], (0.01, 0.5), (0.02, 5), "inferred"),
-        ([[0.0, 0.5], [0.0, 0.25]], (-1, -1), (1, 1), "assumed"),  # what never moves tells of no range
+        ([[0.0, 0.5], [0.0, 0.25]], (-1, -1), (1, 1), "assumed"),  # a constant dimension has no observed range
         ([[0.1], [0.1]], (-1,), (1,), "assumed"),
         ([[0.1], [0.1 + 1e-8]], (-1,), (1,), "assumed"),
         ([[0.0, 0.0], [0.0, 0.0]], (-1, -1), (1, 1), "assumed"),
@@ -100,13 +101,13 @@ def test_range_is_assumed_or_inferred():
         ([[-0.25], [0.2]], (-1,), (1,), "assumed"),
     ],
 )
-def test_small_actions_get_a_range_of_their_size(act, low, high, known):
+def test_the_range_of_small_actions_is_inferred(act, low, high, known):
     got = action_range(np.float32(act))
     assert np.allclose(got["act_low"], low, rtol=1e-6) and np.allclose(got["act_high"], high, rtol=1e-6)
     assert got["act_range"] == known
 
 
-def test_small_actions_are_learnt_from_as_large_ones_are():
+def test_scaled_actions_do_not_depend_on_the_unit():
     large, small = make_episodes([40, 40]), make_episodes([40, 40])
     small = build(small.obs, small.act / 128, small.rew, small.terminated, small.lengths, Meta())
     assert small.meta.act_range == "inferred" and np.abs(small.act).max() < 0.01
@@ -117,15 +118,28 @@ def bounds(act: np.ndarray) -> dict:
     return {"act_low": tuple(act.min(0).tolist()), "act_high": tuple(act.max(0).tolist())}
 
 
-def test_normalised_returns_need_references():
+def test_normalised_returns_need_reference_returns():
     eps = make_episodes([2, 3])
     assert eps.normalised_returns() is None
     known = eps.with_meta(random_return=1.0, expert_return=3.0)
     assert np.allclose(known.normalised_returns(), (eps.returns - 1) / 2)
 
 
-def test_joining_other_sizes_is_refused():
+def test_concat_raises_on_different_sizes_and_on_nothing():
     with pytest.raises(DataError, match=r"states of size 3 but .* size 4"):
         concat([make_episodes([2]), make_episodes([2], n_obs=4)])
-    with pytest.raises(DataError, match="nothing to join"):
+    with pytest.raises(DataError, match="no trajectories to join; give at least one"):
         concat([])
+
+
+def test_with_actions_raises_on_another_shape():
+    with pytest.raises(DataError, match=r"new actions have shape \(4, 2\); give an array of shape \(5, 2\)"):
+        make_episodes([2, 3]).with_actions(np.zeros((4, 2), np.float32))
+
+
+def test_episodes_have_a_short_repr_and_a_table():
+    eps = make_episodes([2, 3]).with_meta(source="<b>" + "x" * 900)
+    assert len(repr(eps)) <= MAX_REPR and repr(eps).startswith("Episodes(source=<b>")
+    assert "trajectories=2, steps=5, observation_size=3, action_size=2, labelled_share=1" in repr(eps)
+    assert "<tr><th" in eps._repr_html_() and "<b>x" not in eps._repr_html_()
+    assert "trajectories=0, steps=0" in repr(eps[:0])

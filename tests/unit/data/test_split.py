@@ -8,6 +8,7 @@ from support.episodes import make_episodes
 
 from ssorl.data.split import THIRDS, Split, apply, coupled, decoupled, first_copies, order_by_return, truth, wide
 from ssorl.idm.holdout import hold_out
+from ssorl.utils.display import MAX_REPR
 from ssorl.utils.errors import DataError
 
 SEEDS = st.integers(0, 50)
@@ -16,7 +17,7 @@ SEEDS = st.integers(0, 50)
 @given(
     st.integers(10, 60), st.sampled_from([0.01, 0.03, 0.1, 0.25, 1.0]), st.sampled_from([10, 30, 50, 90, 100]), SEEDS
 )
-def test_coupled_draws_from_the_bottom(n, fraction, quality, seed):
+def test_coupled_labels_trajectories_from_the_bottom(n, fraction, quality, seed):
     eps = make_episodes([2] * n, seed=seed)
     n_labelled, n_pool = int(fraction * n + 0.5), int(quality / 100 * n + 0.5)
     assume(0 < n_labelled <= n_pool)
@@ -35,7 +36,7 @@ def test_the_worst_trajectory_can_be_drawn():
 
 
 @given(st.integers(9, 60), st.sampled_from(THIRDS), st.sampled_from(THIRDS), st.sampled_from([0.1, 0.25, 0.5]), SEEDS)
-def test_decoupled_draws_from_its_thirds(n, labelled, unlabelled, fraction, seed):
+def test_decoupled_draws_from_the_given_thirds(n, labelled, unlabelled, fraction, seed):
     eps = make_episodes([2] * n, seed=seed)
     split = decoupled(eps, labelled, fraction, unlabelled, 0.1, seed)
     order = order_by_return(eps)
@@ -45,27 +46,27 @@ def test_decoupled_draws_from_its_thirds(n, labelled, unlabelled, fraction, seed
     assert len(split.labelled) == int(fraction * n + 0.5) and len(split.unlabelled) == int(0.1 * n + 0.5)
     assert not set(split.labelled) & set(split.unlabelled)
     counts = np.bincount(split.labelled, minlength=n)[list(third[labelled] - set(split.unlabelled))]
-    assert counts.max() - counts.min() <= 1  # past the size of what it has, everyone comes equally often
+    assert counts.max() - counts.min() <= 1  # if the pool is too small, trajectories repeat equally often
 
 
-def test_a_split_stays_what_it_is():
-    """Published results are of these draws: a cell's name knows the recipe and the seed, not how they are drawn."""
+def test_draws_do_not_change_between_versions():
+    """Published results depend on these draws: a cell's hash covers the recipe and the seed, not the method."""
     eps = make_episodes([2] * 30, seed=0)
-    one = coupled(eps, 0.2, 50, 3)
-    assert one.labelled.tolist() == [0, 6, 13, 14, 19, 26]
+    split = coupled(eps, 0.2, 50, 3)
+    assert split.labelled.tolist() == [0, 6, 13, 14, 19, 26]
     apart, shared = decoupled(eps, "low", 0.2, "high", 0.2, 3), decoupled(eps, "med", 0.1, "med", 0.2, 3)
     assert apart.labelled.tolist() == [7, 9, 13, 14, 16, 24] and apart.unlabelled.tolist() == [1, 18, 21, 25, 27, 28]
     assert shared.labelled.tolist() == [3, 22, 29] and shared.unlabelled.tolist() == [6, 8, 10, 11, 23, 26]
 
 
 @given(SEEDS, st.sampled_from([30, 60, 100]))
-def test_copies_keep_their_actions_together(seed, quality):
-    """What one copy shows is not hidden in another, and a model is not validated by what it was fitted to."""
+def test_copies_are_labelled_and_held_out_together(seed, quality):
+    """No copy reveals the hidden actions of another, and no copy of a training trajectory is held out."""
     eps = make_episodes([2] * 30, seed=seed)
     assert np.array_equal(first_copies(eps), np.arange(30))
     repeated = np.sort(np.random.default_rng(seed).choice(30, 50))
     twice = eps.take(repeated)
-    assert np.array_equal(repeated[first_copies(twice)], repeated)  # a copy is found, and of what it is
+    assert np.array_equal(repeated[first_copies(twice)], repeated)  # each copy is matched to its original
     split = coupled(twice, 0.2, quality, seed)
     assert not set(repeated[split.labelled]) & set(repeated[split.unlabelled])
     most = np.bincount(repeated).max()
@@ -75,7 +76,7 @@ def test_copies_keep_their_actions_together(seed, quality):
     assert len(held) and not set(of[train]) & set(of[held])
 
 
-def test_ways_between_one_start_and_one_goal_are_no_copies():
+def test_different_paths_between_the_same_ends_are_not_copies():
     eps = make_episodes([5] * 30)
     obs = eps.obs.reshape(30, 6, 3).copy()
     obs[:, 0], obs[:, -1] = 0, 1
@@ -88,7 +89,7 @@ def test_ways_between_one_start_and_one_goal_are_no_copies():
 
 
 @given(SEEDS)
-def test_wide_weighs_bins_by_the_inverse_of_their_size(seed):
+def test_wide_weights_bins_by_the_inverse_of_their_size(seed):
     eps = make_episodes([2] * 30, seed=seed)
     rew = np.zeros(60, np.float32)
     rew[::2] = np.r_[np.zeros(20), np.full(9, 5), 10]  # 20, 9 and 1 trajectories in three of the 40 bins
@@ -101,7 +102,7 @@ def test_wide_weighs_bins_by_the_inverse_of_their_size(seed):
 
 
 @given(st.data(), SEEDS)
-def test_no_hidden_action_reaches_what_leaves_the_split(data, seed):
+def test_the_result_of_apply_does_not_depend_on_hidden_actions(data, seed):
     eps = make_episodes(data.draw(st.lists(st.integers(2, 5), min_size=12, max_size=20)), seed=seed)
     kind = data.draw(st.sampled_from(["coupled", "decoupled"]))
     draw = (lambda e: coupled(e, 0.2, 60, seed)) if kind == "coupled" else (lambda e: decoupled(e, seed=seed))
@@ -116,7 +117,7 @@ def test_no_hidden_action_reaches_what_leaves_the_split(data, seed):
     assert before.meta == after.meta
 
 
-def test_a_range_guessed_from_hidden_actions_does_not_leave_the_split():
+def test_apply_infers_the_range_without_hidden_actions():
     eps = make_episodes([2] * 20)
     split = coupled(eps, 0.1, 50)
     act = eps.act.copy()
@@ -128,7 +129,7 @@ def test_a_range_guessed_from_hidden_actions_does_not_leave_the_split():
     assert apply(split, wild).meta == apply(split, eps).meta
 
 
-def test_truth_and_data_complete_each_other():
+def test_truth_has_exactly_the_hidden_actions():
     eps = make_episodes([2, 3, 4, 2, 5, 3, 2, 2, 4, 3])
     split = coupled(eps, 0.3, 80)
     shown, hidden = apply(split, eps), truth(split, eps)
@@ -137,7 +138,7 @@ def test_truth_and_data_complete_each_other():
     assert np.shares_memory(shown.obs, eps.obs)
 
 
-def test_saved_and_applied_again(tmp_path, pointmass):
+def test_a_saved_split_can_be_loaded_and_applied(tmp_path, pointmass):
     split = coupled(pointmass, 0.1, 50, seed=3)
     split.save(tmp_path / "s.json")
     back = Split.load(tmp_path / "s.json")
@@ -150,18 +151,31 @@ def test_saved_and_applied_again(tmp_path, pointmass):
         Split.load(tmp_path / "s.json")
 
 
+def test_splits_have_a_short_repr_and_a_table():
+    split = coupled(make_episodes([2] * 2000), 0.5)
+    assert repr(split).startswith("Split(n_labelled=1000, n_unlabelled=1000, n_episodes=2000, recipe={'kind'")
+    assert len(repr(split)) <= MAX_REPR and "<th" in split._repr_html_()
+
+
+def test_indices_that_do_not_exist_raise():
+    eps = make_episodes([2] * 10)
+    split = replace(coupled(eps), unlabelled=np.array([10]))
+    with pytest.raises(DataError, match="memory: the split has indices of trajectories that do not exist; draw it"):
+        apply(split, eps)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda e: coupled(e, 0.01, 50), "is none; give at least 50 trajectories"),
+        (lambda e: coupled(e, 0.01, 50), "rounds to none; give at least 50 trajectories"),
         (lambda e: coupled(e, 0.5, 10), "raise --quality to 50"),
         (lambda e: coupled(e, 0, 50), "share above 0"),
         (lambda e: coupled(e, 0.1, 0), "percentage above 0"),
-        (lambda e: decoupled(e, "worst"), "is no third"),
+        (lambda e: decoupled(e, "worst"), "is not a third"),
         (lambda e: decoupled(e[:2], labelled_fraction=0.5, unlabelled_fraction=0.5), "at least 3"),
-        (lambda e: coupled(apply(coupled(e, 0.5), e)), "lack actions already"),
+        (lambda e: coupled(apply(coupled(e, 0.5), e)), "already lack actions"),
     ],
 )
-def test_impossible_splits_say_what_to_do(call, words):
+def test_impossible_splits_raise_with_a_cure(call, words):
     with pytest.raises(DataError, match=words):
         call(make_episodes([2] * 10))

@@ -210,7 +210,7 @@ def test_a_failing_cell_is_kept_apart(cells, done, joined, dataset, tmp_path):
     wrong = resolve({"dataset": dataset, **BASE, "variant": "baseline", "fraction": 0.001}, SCALES["smoke"])
     said: list[str] = []
     outcome = run([wrong, *cells], tmp_path, say=said.append)
-    assert outcome.done == 4 and list(outcome.failed) == [wrong] and "is none" in outcome.failed[wrong]
+    assert outcome.done == 4 and list(outcome.failed) == [wrong] and "rounds to none" in outcome.failed[wrong]
     assert [told(tmp_path, cell) for cell in cells] == [told(done, cell) for cell in cells]
     assert "in _tasks" in (error(tmp_path, wrong) or "")  # what was seen over there
     assert re.match(r"a batch of [235] cells failed \(.*once more$", said[1]) and said[2].startswith("it failed again")

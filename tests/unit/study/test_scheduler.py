@@ -475,7 +475,7 @@ def test_a_failure_deep_inside_keeps_the_rest(dataset, cells, tmp_path):
     wrong = resolve({"dataset": dataset, **BASE, "fraction": 0.001}, SCALES["smoke"])
     fine = one(cells, "baseline", 50)
     outcome = run([wrong, fine], tmp_path)
-    assert outcome.done == 1 and "is none" in outcome.failed[wrong]
+    assert outcome.done == 1 and "rounds to none" in outcome.failed[wrong]
     assert finished(tmp_path, fine) and "Traceback" in (error(tmp_path, wrong) or "")
 
 

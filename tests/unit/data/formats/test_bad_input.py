@@ -67,9 +67,9 @@ in_every_format(
     "a trajectory of one step", make((4, 1, 3), ended=(1,)), r"trajectory 1 has 1 step.*at least 2.*--min-length 2"
 )
 in_every_format(
-    "goes on after it ended",
+    "continues after it terminated",
     poke(make(), "terminated", 4 + 2, True),
-    "trajectory 1 goes on after it terminated at step 2; cut it there",
+    "trajectory 1 continues after it terminated at step 2; cut it there",
     but=("d4rl",),  # where a terminal is what ends a trajectory
 )
 
@@ -208,9 +208,9 @@ def number(where: int, value: float, shape: tuple[int, ...]) -> np.ndarray:
 # What is changed in a good file of 18 steps and 22 states, and what the sentence says of it.
 NPZ = {
     "fewer rewards": ({"rew": GOOD.rew[1:]}, r"`start` must rise from 0 to the number of steps, 17,.* to 18\)"),
-    "fewer actions": ({"act": GOOD.act[1:]}, r"17 actions where 18 are due; the arrays must be equally long"),
-    "fewer states": ({"obs": GOOD.obs[:18]}, r"18 observations where 22 are due.*one more than steps"),
-    "fewer terminals": ({"terminated": GOOD.terminated[:2]}, r"2 terminals where 18 are due"),
+    "fewer actions": ({"act": GOOD.act[1:]}, r"17 actions where 18 are expected; the arrays must be equally long"),
+    "fewer states": ({"obs": GOOD.obs[:18]}, r"18 observations where 22 are expected.*one more than steps"),
+    "fewer terminals": ({"terminated": GOOD.terminated[:2]}, r"2 terminals where 18 are expected"),
     "rewards in columns": ({"rew": np.ones((18, 2))}, r"rewards have shape \(18, 2\).*give one number"),
     "rewards in one column": ({"rew": np.ones((18, 1))}, r"rewards have shape \(18, 1\)"),
     "one reward": ({"rew": np.float32(1)}, r"cannot be read"),
@@ -478,12 +478,12 @@ FEW = make(lengths=(3,) * 20, ended=())
 
 
 CANNOT_BE = [
-    ({"fraction": 0.02}, r"0\.02 of 20 trajectories is none; give at least 25"),
+    ({"fraction": 0.02}, r"0\.02 of 20 trajectories rounds to none; give at least 25"),
     ({"fraction": 0.3, "quality": 10}, r"bottom 10 % has 2 of 20 .* but 6 .*raise --quality to 30"),
-    ({"fraction": 0}, r"--fraction is 0; it is a share"),
+    ({"fraction": 0}, r"--fraction is 0; give a share"),
     ({"fraction": 1.5}, r"--fraction is 1\.5"),
     ({"fraction": NAN}, r"--fraction is nan"),
-    ({"quality": 101}, r"quality is 101; it is a percentage"),
+    ({"quality": 101}, r"quality is 101; give a percentage"),
     ({"quality": -INF}, r"quality is -inf"),
     ({"seed": -1}, r"--seed is -1"),
     ({"setup": "wide", "seed": -1}, r"--seed is -1"),
@@ -522,7 +522,7 @@ def test_a_split_needs_as_many_trajectories_as_it_says():
 
 def test_a_split_of_data_that_lacks_actions(tmp_path):
     part = poke(FEW, "act", slice(3 * 7, 3 * 7 + 1), NAN)
-    with pytest.raises(DataError, match=r"memory: 1 of 20 trajectories lack actions already \(the first is number 7\)"):
+    with pytest.raises(DataError, match=r"memory: 1 of 20 trajectories already lack actions \(the first is number 7\)"):
         coupled(part)
 
 
