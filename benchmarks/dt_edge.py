@@ -26,7 +26,7 @@ from ssorl.agents.dt import STATES
 from ssorl.agents.gpt import linear
 from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
-from ssorl.pipeline.plan import suited
+from ssorl.pipeline.arguments import fit_to_task
 from ssorl.training.engine import TrainingRun, train_many
 from ssorl.training.tables import Dataset, make_pool, make_table
 from ssorl.utils import provenance
@@ -68,7 +68,7 @@ def one(env: str, labels: str, seed: int):
     whole, eps = ssorl.load(f"sim/{env}-medium-expert"), labelled(env, labels, seed)
     on_it = float((np.abs(eps.scaled_actions()) > 1 - 1e-6).any(1).mean())
     for edge in EDGES:
-        agent = suited(make("dt", "quick", edge=edge), env, eps)
+        agent = fit_to_task(make("dt", "quick", edge=edge), env, eps)
         began, played = time.perf_counter(), []
 
         def play(look, agent=agent, played=played):

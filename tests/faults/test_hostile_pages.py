@@ -24,7 +24,7 @@ def harmless(html: str) -> None:
 def test_a_run_s_page_escapes_what_its_data_says(pointmass, tmp_path, monkeypatch):
     """The names of the trajectories' source and of their environment; the command is told too."""
     monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
-    monkeypatch.setattr("ssorl.pipeline.algorithm1.FQE_UPDATES", 30)
+    monkeypatch.setattr("ssorl.pipeline.scoring.FQE_UPDATES", 30)
     eps = pointmass[:40].with_meta(source=NASTY, env=NASTY, notes=(NASTY,))
     done = run(eps, tmp_path / "r", agent="bc", fraction=0.2, settings=SMALL, command=NASTY)
     harmless((done.folder / "report.html").read_text())

@@ -21,7 +21,7 @@ SETTINGS = {"hidden": (8,), "batch": 16, "updates": 20}
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=40, validate_every=20))
-    monkeypatch.setattr("ssorl.pipeline.algorithm1.FQE_UPDATES", 20)
+    monkeypatch.setattr("ssorl.pipeline.scoring.FQE_UPDATES", 20)
 
 
 def system(lengths, n_obs: int = 4, n_act: int = 2, low: float = -1.0, high: float = 1.0) -> Episodes:
@@ -80,8 +80,8 @@ def test_the_pipeline_trains_and_says_something_sensible(tmp_path, case):
 
 SENTENCES: dict = {
     "one trajectory": (lambda: system([50]), {}, "0.1 of 1 trajectories is none"),
-    "one trajectory, all of it kept": (lambda: system([50]), {"fraction": 1.0, "quality": 100}, "keeps every action"),
-    "all labelled, nothing to hide": (lambda: system(PLAIN), {"fraction": 1.0, "quality": 100}, "keeps every action"),
+    "one trajectory, all of it kept": (lambda: system([50]), {"fraction": 1.0, "quality": 100}, "hides no actions"),
+    "all labelled, nothing to hide": (lambda: system(PLAIN), {"fraction": 1.0, "quality": 100}, "hides no actions"),
     "no action at all": (lambda: hide(system(PLAIN), slice(None)), {}, "no step has an action"),
     "one action": (lambda: hide(system(PLAIN), slice(1, None)), {}, "1 steps have an action and at least 2"),
 }

@@ -10,9 +10,10 @@ from ssorl.envs.registry import horizon
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import LabelledData
 from ssorl.idm.quality import summary
-from ssorl.pipeline.algorithm1 import FQE_UPDATES, SplitData
+from ssorl.pipeline.algorithm1 import SplitData
 from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey
+from ssorl.pipeline.scoring import FQE_UPDATES
 from ssorl.training.engine import Trained
 from ssorl.utils.progress import Progress
 
@@ -23,7 +24,7 @@ class RunNarrator(Listener):
     def __init__(self, eps: Episodes, plan: Plan) -> None:
         """Name the work before it begins."""
         self.eps, self.plan = eps, plan
-        config, cells, jobs = plan.idm, len(plan.cells), len(plan.jobs)
+        config, cells, jobs = plan.idm, len(plan.split_keys), len(plan.training_keys)
         updates = config.work * cells if isinstance(config, IdmSpec) else 0
         played = jobs * (plan.episodes * horizon(plan.env) if plan.env else FQE_UPDATES)
         self.bar = Progress(

@@ -1,6 +1,7 @@
-"""What Algorithm 1 asks of those around it: someone who keeps the stages' results, someone who is told of them.
+"""Hooks of Algorithm 1: a store that persists the result of each stage, and a listener that reports progress.
 
-Both do nothing here, so that the pipeline runs alone; `folder.Folder` keeps files, `report.teller` tells the user.
+Both classes here do nothing, so that the pipeline runs alone. `runs.folder.Folder` and `study.idm_cache.IdmCache` are
+stores that write files; `cli.narrate.RunNarrator` is a listener that reports to the user.
 """
 
 from __future__ import annotations
@@ -15,64 +16,90 @@ if TYPE_CHECKING:
     from ssorl.data.split import Split
     from ssorl.evaluation.policy import TrainedPolicy
     from ssorl.idm.fill import LabelledData
-    from ssorl.pipeline.algorithm1 import EvalResult, SplitData
+    from ssorl.pipeline.algorithm1 import SplitData
     from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey
+    from ssorl.pipeline.scoring import EvalResult
     from ssorl.training.engine import Trained
 
-Log = Callable[..., None]  # called with each look at a training, and `score=` where policies were played
+Log = Callable[..., None]  # called with each snapshot of a training, and with `score=` if its policies were evaluated
 
 
 class StageStore:
-    """Where the stages' results go. This one forgets."""
+    """Storage for the results of the stages. This base class stores nothing, and every `load_…` returns None."""
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Around a stage."""
+        """Surround a stage, for example to measure its time.
+
+        Args:
+            name: "split", "labels", "training" or "evaluation".
+        """
         yield
 
-    def split(self, cell: SplitKey) -> Split | None:
-        """A split from before."""
+    def load_split(self, key: SplitKey) -> Split | None:
+        """Return the stored split, or None."""
 
-    def splits(self, tasks: dict[SplitKey, SplitData]) -> None:
-        """All splits, as drawn."""
+    def save_splits(self, tasks: dict[SplitKey, SplitData]) -> None:
+        """Store the splits of all tasks."""
 
-    def filled(self, cell: SplitKey, data: Episodes) -> LabelledData | None:
-        """Labels from before."""
+    def load_labels(self, key: SplitKey, data: Episodes) -> LabelledData | None:
+        """Return the stored labels of a split, or None.
 
-    def labels(self, cell: SplitKey, done: LabelledData) -> None:
-        """Labels, just made."""
+        Args:
+            key: the split.
+            data: its trajectories, with NaN for the hidden actions.
+        """
 
-    def checkpoints(self) -> Path | None:
-        """Where the trainings are kept."""
+    def save_labels(self, key: SplitKey, labelled: LabelledData) -> None:
+        """Store the model and the labels of a split; called as soon as they are made, by several threads at once."""
 
-    def log(self, jobs: list[TrainingKey]) -> Log:
-        """Where the metrics of the trainings go."""
-        return lambda look, **more: None
+    def checkpoint_folder(self) -> Path | None:
+        """Return the folder for checkpoints of the trainings, or None to write no checkpoints."""
 
-    def players(self, players: dict[TrainingKey, TrainedPolicy]) -> None:
-        """The trained policies."""
+    def open_log(self, keys: list[TrainingKey]) -> Log:
+        """Return a function that records the metrics of snapshots.
 
-    def judged(self) -> EvalResult | None:
-        """An evaluation from before."""
+        Args:
+            keys: the trainings, in the order in which snapshots number them.
+        """
+        return lambda snapshot, **more: None
 
-    def judgement(self, judged: EvalResult) -> None:
-        """The evaluation."""
+    def save_policies(self, players: dict[TrainingKey, TrainedPolicy]) -> None:
+        """Store the trained policies."""
+
+    def load_evaluation(self) -> EvalResult | None:
+        """Return the stored evaluation, or None."""
+
+    def save_evaluation(self, result: EvalResult) -> None:
+        """Store the evaluation; also called with one that was loaded."""
 
 
 class Listener:
-    """Who is told how it goes. This one tells nobody."""
+    """Reports of progress. This base class reports nothing."""
 
     def has_opened(self, folder: Path, begun: bool, finished: bool) -> None:
-        """Where the run is kept, and how much of it was there already."""
+        """Called when the run folder is open.
+
+        Args:
+            folder: the run folder.
+            begun: an earlier command began this run.
+            finished: the run is complete.
+        """
 
     def has_split(self, plan: Plan, tasks: dict[SplitKey, SplitData]) -> None:
-        """Which actions are hidden is settled."""
+        """Called when all splits are drawn."""
 
     def has_labelled(self, plan: Plan, filled: dict[SplitKey, LabelledData]) -> None:
-        """Every proxy is there."""
+        """Called when all labels are made; `filled` is empty if the agent needs none."""
 
     def has_trained(self, plan: Plan, trained: dict[TrainingKey, Trained]) -> None:
-        """Every agent is trained."""
+        """Called when all agents are trained."""
 
     def progress(self, what: str, n: int, note: str = "") -> None:
-        """`n` more of fitting, labelling, training or evaluating are done."""
+        """Called when more work is done.
+
+        Args:
+            what: "fitting", "labelling", "training" or "evaluating".
+            n: units of work done since the last call: updates or steps.
+            note: detail for the progress bar.
+        """

@@ -1,105 +1,101 @@
-"""What a run is to do: every choice by name, checked before the long part begins."""
+"""The plan of a run: every choice by name, checked before the long computations start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
-from numbers import Integral
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ssorl.agents import AGENTS, agent_class
-from ssorl.agents import resolve as resolve_agent
+from ssorl.agents import AGENTS
 from ssorl.agents.base import Agent
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
-from ssorl.data.split import Split
+from ssorl.data.split import Split, Third
 from ssorl.evaluation import EPISODES
 from ssorl.idm import idm_name, settings_of
 from ssorl.idm.base import IdmSpec
-from ssorl.idm.fill import MODEL_PRESETS, resolve
 from ssorl.idm.label import Labeller, check_fit, counted_as_true
+from ssorl.pipeline import arguments
 from ssorl.training.engine import check_counts
 from ssorl.utils.errors import DataError, SsorlError
-from ssorl.utils.extras import MissingExtraError
 from ssorl.utils.identity import identifying_fields
-from ssorl.utils.validation import is_seed, number, whole
 
-VARIANTS = ("baseline", "ss", "oracle")
 SETUPS: dict[str, Callable[..., Split]] = {"coupled": splits.coupled, "decoupled": splits.decoupled}
 DEFAULT_IDM = "robust"
-MOST_SEEDS = 10_000
-LOOKS = {"quick": 5, "paper": 10}  # times that a training is looked at, by preset
+SNAPSHOTS = {"quick": 5, "paper": 10}  # points of a learning curve, by preset
 
 
 class SplitKey(NamedTuple):
-    """One split of the data: the labelled come from the bottom `quality` % (None: not asked), drawn by `seed`."""
+    """Identity of one split: labelled trajectories from the bottom `quality` % by return, drawn with `seed`."""
 
-    quality: float | None
+    quality: float | None  # None: the setup has no quality
     seed: int
 
 
 class TrainingKey(NamedTuple):
-    """One agent to train. The oracle is the same whatever the quality of the labelled data: None."""
+    """Identity of one training."""
 
     variant: str
-    quality: float | None
+    quality: float | None  # None for the oracle, which is the same for every quality
     seed: int
 
     @property
     def name(self) -> str:
-        """As checkpoints and metrics call it."""
+        """Return the name in checkpoints and metrics, such as "ss-q50-0"."""
         return f"{self.variant}{'' if self.quality is None else f'-q{self.quality:g}'}-{self.seed}"
 
     @property
-    def told(self) -> str:
-        """As a sentence calls it."""
+    def description(self) -> str:
+        """Return the name in messages, such as "ss at quality 50, seed 0"."""
         return f"{self.variant}{'' if self.quality is None else f' at quality {self.quality:g}'}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides a result besides the trajectories. A seed decides the split, the IDM, the agent, the batches."""
+    """All choices that, with the trajectories, determine a result.
 
-    names: dict[str, str]  # of agent, idm and preset, as they were asked for
+    A seed determines the split, the inverse dynamics model, the initial weights and the batches.
+    """
+
+    names: dict[str, str]  # the names of agent, idm and preset that the user gave
     agent: Agent
-    idm: IdmSpec | Labeller | None  # None: the agent learns from steps without actions by itself
-    setup: str | None  # which split; None: the data lacks actions already, and nobody knows them
-    recipe: dict[str, Any]  # its parameters, without quality and seed
+    idm: IdmSpec | Labeller | None  # None: the agent trains on steps without actions
+    setup: str | None  # name of the split; None: the data lacks actions already, and they are not known
+    recipe: dict[str, Any]  # parameters of the split, without quality and seed
     qualities: tuple[float | None, ...]
     seeds: tuple[int, ...]
     variants: tuple[str, ...]
-    certain: float | None  # share of the proxies to learn from, the surest first; None: all
-    env: str | None  # where policies are played; None: their values are estimated from the data
-    episodes: int  # played by each policy at the end
-    policy: Literal["average", "last"]  # which weights are evaluated and kept
-    looks: int  # times that a training is looked at
-    notes: tuple[str, ...] = ()  # what the user should know before it begins
+    certain: float | None  # share of proxy actions to train on, lowest predicted std first; None: all
+    env: str | None  # environment of the evaluation; None: values are estimated by fitted-Q evaluation
+    episodes: int  # evaluation episodes of each policy
+    policy: Literal["average", "last"]  # which weights are evaluated and saved
+    looks: int  # snapshots of a training, the points of its learning curve
+    notes: tuple[str, ...] = ()  # for the user, before the run starts
 
     @property
-    def cells(self) -> list[SplitKey]:
-        """Every split."""
+    def split_keys(self) -> list[SplitKey]:
+        """Return the keys of all splits."""
         return [SplitKey(quality, seed) for quality in self.qualities for seed in self.seeds]
 
-    def job(self, variant: str, cell: SplitKey) -> TrainingKey:
-        """Whose training serves as this variant in this cell."""
-        return TrainingKey(variant, None if variant == "oracle" else cell.quality, cell.seed)
+    def training_key(self, variant: str, key: SplitKey) -> TrainingKey:
+        """Return the key of the training of a variant on a split."""
+        return TrainingKey(variant, None if variant == "oracle" else key.quality, key.seed)
 
     @property
-    def jobs(self) -> list[TrainingKey]:
-        """Every training."""
-        return list(dict.fromkeys(self.job(variant, cell) for variant in self.variants for cell in self.cells))
+    def training_keys(self) -> list[TrainingKey]:
+        """Return the keys of all trainings, each once."""
+        return list(dict.fromkeys(self.training_key(v, key) for v in self.variants for key in self.split_keys))
 
     @property
     def every(self) -> int:
-        """Updates between two looks: whole periods of the agent."""
+        """Return the number of updates between two snapshots, a multiple of the agent's period."""
         period = self.agent.period
         return max(period, -(-self.agent.updates // (self.looks * period)) * period)
 
     @property
-    def looks_at(self) -> list[int]:
-        """The updates after which trainings are looked at."""
+    def snapshot_updates(self) -> list[int]:
+        """Return the numbers of updates after which snapshots are taken; the last one is the end of the training."""
         return [*range(self.every, self.agent.updates, self.every), self.agent.updates]
 
 
@@ -119,105 +115,167 @@ def make_plan(
     idm_updates: int | None = None,
     idm_members: int | None = None,
     settings: dict[str, Any] | None = None,
+    fraction: float | None = None,
+    labelled: Third | None = None,
+    labelled_fraction: float | None = None,
+    unlabelled: Third | None = None,
+    unlabelled_fraction: float | None = None,
     **recipe: Any,
 ) -> Plan:
-    """The plan for these trajectories; `settings` are the agent's, `recipe` the split's (`fraction`, …).
+    """Return a checked plan. Arguments left as None take defaults; an argument that has no effect raises SsorlError.
 
-    What is None has its default; one that is given where it would mean nothing is refused.
+    Args:
+        eps: the trajectories.
+        agent: name of the agent, such as "td3bc" or "module:Class"; or a class or an instance.
+        idm: name of the inverse dynamics model ("robust"), or the folder of a saved one; or a configuration or a fitted
+            model.
+        preset: settings of agent and model to start from: "quick" or "paper".
+        setup: how the split is drawn: "coupled" or "decoupled". Only data that has all actions is split.
+        quality: coupled: the labelled trajectories come from the bottom `quality` % by return (50); or several values,
+            each of which is a separate result.
+        seeds: number of seeds, counted from 0; or the seeds themselves.
+        variants: which of "baseline", "ss" and "oracle" to train; by default, all that are possible.
+        certain: train on this share of the proxy actions only, lowest predicted std first.
+        env: environment of the evaluation: a name or a factory; "none" for fitted-Q evaluation; by default, the
+            environment that the data names.
+        episodes: evaluation episodes of each policy (30).
+        policy: evaluate and save the exponential average of the weights ("average") or the last weights ("last").
+        idm_updates: updates of the inverse dynamics model, in place of the preset's.
+        idm_members: networks in its ensemble, in place of the preset's.
+        settings: settings of the agent to change, such as `{"updates": 1000}`.
+        fraction: coupled: share of the trajectories that keep their actions (0.1).
+        labelled: decoupled: third by return from which the labelled trajectories come ("low").
+        labelled_fraction: decoupled: number of labelled trajectories, as a share of the dataset (0.1).
+        unlabelled: decoupled: third by return from which the unlabelled trajectories come ("high").
+        unlabelled_fraction: decoupled: number of unlabelled trajectories, as a share of the dataset (0.1).
+        **recipe: no other parameters exist; one that is given raises SsorlError.
+
+    Raises:
+        SsorlError: an argument is invalid, or has no effect together with the others.
+        DataError: the trajectories do not allow this plan.
     """
-    known = bool(eps.labelled.all()) or setup is not None or quality is not None or bool(recipe)
-    seeds, qualities, recipe = _seeds(seeds), _qualities(quality), _recipe(recipe)
+    split_options = {
+        "fraction": fraction,
+        "labelled": labelled,
+        "labelled_fraction": labelled_fraction,
+        "unlabelled": unlabelled,
+        "unlabelled_fraction": unlabelled_fraction,
+    }
+    recipe |= {name: value for name, value in split_options.items() if value is not None}
+    truth_known = bool(eps.labelled.all()) or setup is not None or quality is not None or bool(recipe)
+    seeds, recipe = arguments.check_seeds(seeds), arguments.check_recipe(recipe)
+    qualities = arguments.check_qualities(quality)
     notes: list[str] = []
-    if not known:
+    if truth_known:
+        setup, qualities = _check_setup(setup, qualities)
+    else:
         setup, qualities = None, (None,)
-    elif (setup or "coupled") == "coupled":
-        setup, qualities = "coupled", tuple(50.0 if q is None else q for q in qualities)
-    elif setup != "decoupled":
-        raise SsorlError(
-            f"the {setup} setup hides no action; write its trajectories to a file with `ssorl data split … --setup "
-            f"{setup} --data FILE` and run on that"
-        )
-    elif qualities != (None,):
-        raise SsorlError("--quality means nothing in the decoupled setup, which is drawn by thirds; leave it out")
-    recipe = {**recipe_of(setup), **recipe}
+    recipe = {**default_recipe(setup), **recipe}
     if not eps.labelled.any():
         raise DataError(
-            f"{eps.meta.source}: no step has an action, so nothing can be learnt; add trajectories with --labelled"
+            f"{eps.meta.source}: no step has an action, so no model can be fitted; add trajectories with actions by "
+            "--labelled FILE"
         )
-    where = _environment(env, eps, notes)
-    if episodes is not None and where is None:
-        why = f" ({notes[-1].partition(';')[0]})" if notes else ""
+    env_name = arguments.find_environment(env, eps, notes)
+    if episodes is not None and env_name is None:
+        reason = f" ({notes[-1].partition(';')[0]})" if notes else ""
         raise SsorlError(
-            f"--episodes means nothing where there is no environment to play in{why}; leave it out, or name one with "
-            "--env"
+            f"--episodes has no effect without an environment{reason}; leave it out, or name an environment with --env"
         )
     notes += counted_as_true(eps.meta)
-    player = _agent(agent, preset, settings or {}, where, eps)
-    name = agent if isinstance(agent, str) and ":" not in agent else AGENTS.name_of(type(player))
-    variants = _variants(variants, known, notes)
-    labelling = {"idm": idm, "certain": certain, "idm-updates": idm_updates, "idm-members": idm_members}
-    _check_labelling([flag for flag, value in labelling.items() if value is not None], name, player, variants)
-    if certain is not None and not (number(certain) and 0 < certain <= 1):
-        raise SsorlError(f"--certain is {certain!r}; it is the share of the proxies to keep, above 0 and at most 1")
+    learner = arguments.make_agent(agent, preset, settings or {}, env_name, eps)
+    name = agent if isinstance(agent, str) and ":" not in agent else AGENTS.name_of(type(learner))
+    variants = arguments.check_variants(variants, truth_known, notes)
+    labelling = {"--idm": idm, "--certain": certain, "--idm-updates": idm_updates, "--idm-members": idm_members}
+    arguments.check_labelling(labelling, name, learner, variants)
+    certain = arguments.check_certain(certain)
     idm = idm or DEFAULT_IDM
     plan = Plan(
         {"agent": name, "idm": idm_name(idm), "preset": preset},
-        player,
-        _idm(idm, preset, idm_updates, idm_members) if player.view.needs_actions else None,
+        learner,
+        arguments.resolve_idm(idm, preset, idm_updates, idm_members) if learner.view.needs_actions else None,
         setup,
         recipe,
         qualities,
         seeds,
         variants,
-        None if certain is None else float(certain),
-        where,
-        EPISODES if episodes is None else _count("--episodes", episodes),
+        certain,
+        env_name,
+        EPISODES if episodes is None else arguments.check_count("--episodes", episodes),
         policy,
-        LOOKS.get(preset, 5),
+        SNAPSHOTS.get(preset, 5),
     )
-    _check(plan)
-    for cell in plan.cells:  # whatever cannot be drawn is said now
-        drawn = draw(plan, eps, cell)
-        if drawn is not None and not len(drawn.unlabelled):
-            raise DataError("the split keeps every action, so there is nothing to label; lower --fraction")
-    if isinstance(plan.idm, Labeller):
-        check_fit(plan.idm, eps)
-    if where is None:
-        notes.append("there is no environment to play in: policies are judged by fitted-Q evaluation, an estimate")
+    _check(plan, eps)
+    if env_name is None:
+        notes.append("there is no environment, so the value of each policy is estimated by fitted-Q evaluation")
     return replace(plan, notes=tuple(notes))
 
 
-def recipe_of(setup: str | None) -> dict[str, Any]:
-    """What a setup is drawn by where nobody asks for anything else, without quality and seed."""
+def _check_setup(setup: str | None, qualities: tuple[float | None, ...]) -> tuple[str | None, tuple[float | None, ...]]:
+    """Return the setup and its qualities with defaults filled in."""
+    if (setup or "coupled") == "coupled":
+        return "coupled", tuple(50.0 if q is None else q for q in qualities)
+    if setup != "decoupled":
+        raise SsorlError(
+            f"the {setup} setup hides no actions; write its trajectories to a file with `ssorl data split … --setup "
+            f"{setup} --data FILE` and run on that file"
+        )
+    if qualities != (None,):
+        raise SsorlError("--quality has no effect in the decoupled setup, which is drawn by thirds; leave it out")
+    return setup, qualities
+
+
+def _check(plan: Plan, eps: Episodes) -> None:
+    """Raise on a plan that would fail later, for example because a split cannot be drawn."""
+    folders = {quality if quality is None else f"{quality:g}" for quality in plan.qualities}
+    if len(folders) < len(plan.qualities):
+        raise SsorlError(f"--quality names one value twice, in six digits: {list(plan.qualities)}; name each once")
+    check_counts(plan.agent, plan.every)
+    if plan.policy not in ("average", "last"):
+        raise SsorlError(f"--policy is {plan.policy}; choose average or last")
+    for key in plan.split_keys:
+        split = draw(plan, eps, key)
+        if split is not None and not len(split.unlabelled):
+            raise DataError("the split hides no actions, so there is nothing to label; lower --fraction")
+    if isinstance(plan.idm, Labeller):
+        check_fit(plan.idm, eps)
+
+
+def default_recipe(setup: str | None) -> dict[str, Any]:
+    """Return the default parameters of a setup, without quality and seed; empty if there is no such setup."""
     if setup not in SETUPS:
         return {}
-    named = signature(SETUPS[setup]).parameters.items()
-    return {name: p.default for name, p in named if name not in ("eps", "quality", "seed")}
+    parameters = signature(SETUPS[setup]).parameters.items()
+    return {name: p.default for name, p in parameters if name not in ("eps", "quality", "seed")}
 
 
-def draw(plan: Plan, eps: Episodes, cell: SplitKey) -> Split | None:
-    """The split of a cell; None where the data lacks actions already."""
+def draw(plan: Plan, eps: Episodes, key: SplitKey) -> Split | None:
+    """Draw the split of a key; return None if the data lacks actions already.
+
+    Raises:
+        SsorlError: a parameter belongs to another setup, or the split cannot be drawn from these trajectories.
+    """
     if plan.setup is None:
         return None
-    how = SETUPS[plan.setup]
-    odd = [name for name in plan.recipe if name not in signature(how).parameters]
-    if odd:
-        told = [f"{name} third" if name in ("labelled", "unlabelled") else name for name in odd]
-        raise SsorlError(f"the {plan.setup} setup has no {', '.join(told)}; leave it out or name another --setup")
-    quality = {} if cell.quality is None else {"quality": cell.quality}
-    return how(eps, **plan.recipe, **quality, seed=cell.seed)
+    setup = SETUPS[plan.setup]
+    unknown = [name for name in plan.recipe if name not in signature(setup).parameters]
+    if unknown:
+        names = [f"{name} third" if name in ("labelled", "unlabelled") else name for name in unknown]
+        raise SsorlError(f"the {plan.setup} setup has no {', '.join(names)}; leave it out or name another --setup")
+    quality = {} if key.quality is None else {"quality": key.quality}
+    return setup(eps, **plan.recipe, **quality, seed=key.seed)
 
 
 def as_config(plan: Plan) -> dict:
-    """The plan as plain values, for people and for telling one run from another."""
+    """Return the plan as JSON values; run folders are named by their hash and compared by them."""
     model = plan.idm
     if isinstance(model, Labeller):
-        told = {"name": plan.names["idm"], "digest": model.idm.digest()[:16], **settings_of(model.idm.config)}
+        idm = {"name": plan.names["idm"], "digest": model.idm.digest()[:16], **settings_of(model.idm.config)}
     else:
-        told = {"name": plan.names["idm"], **settings_of(model)} if model is not None else None
+        idm = {"name": plan.names["idm"], **settings_of(model)} if model is not None else None
     return {
         "agent": {"name": plan.names["agent"], **identifying_fields(plan.agent)},
-        "idm": told,
+        "idm": idm,
         "preset": plan.names["preset"],
         "split": {"setup": plan.setup, **plan.recipe, "quality": list(plan.qualities)},
         "seeds": list(plan.seeds),
@@ -228,121 +286,3 @@ def as_config(plan: Plan) -> dict:
         "policy": plan.policy,
         "looks": plan.looks,
     }
-
-
-def _seeds(asked: Any) -> tuple[int, ...]:
-    """Python's numbers, whoever's they are: how many, or which."""
-    if isinstance(asked, Integral) and not isinstance(asked, bool):
-        if not 1 <= int(asked) <= MOST_SEEDS:
-            raise SsorlError(f"--seeds is {asked}; a single number is how many, from 1 to {MOST_SEEDS} counted from 0")
-        return tuple(range(int(asked)))
-    some = tuple(asked) if isinstance(asked, Iterable) else (asked,)
-    if not some or len(set(some)) < len(some) or not all(map(is_seed, some)):
-        raise SsorlError(f"--seeds is {list(some)}; give different whole numbers from 0 up and below 2**32")
-    return tuple(map(int, some))
-
-
-def _qualities(asked: Any) -> tuple[float | None, ...]:
-    some = tuple(asked) if isinstance(asked, Iterable) and not isinstance(asked, str) else (asked,)
-    if not some or not all(q is None or number(q) for q in some):
-        raise SsorlError(f"--quality is {asked!r}; give one percentage or several")
-    return tuple(None if q is None else float(q) for q in some)
-
-
-def _recipe(asked: dict[str, Any]) -> dict[str, Any]:
-    """One spelling of equal numbers, so that the same run has the same folder."""
-    if odd := [k for k, v in asked.items() if k.endswith("fraction") and not number(v)]:
-        raise SsorlError(f"--{odd[0].replace('_', '-')} is {asked[odd[0]]!r}; give a number")
-    return {k: float(v) if number(v) else v for k, v in asked.items()}
-
-
-def _count(flag: str, value: Any) -> int:
-    if not whole(value, 1):
-        raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
-    return int(value)
-
-
-def _check(plan: Plan) -> None:
-    if len({q if q is None else f"{q:g}" for q in plan.qualities}) < len(plan.qualities):  # as their folders are called
-        raise SsorlError(f"--quality names one value twice, in six digits: {list(plan.qualities)}; name each once")
-    check_counts(plan.agent, plan.every)
-    if not plan.variants:
-        raise SsorlError(f"--variants names none; choose among {', '.join(VARIANTS)}")
-    if plan.policy not in ("average", "last"):
-        raise SsorlError(f"--policy is {plan.policy}; choose average or last")
-
-
-def _check_labelling(given: list[str], agent: str, player: Agent, variants: Sequence[str]) -> None:
-    """Refuse what was asked of the labels where none are made."""
-    if given and not player.view.needs_actions:
-        raise SsorlError(f"--{given[0]} means nothing to {agent}, which needs no proxy actions; leave it out")
-    if given and "ss" not in variants:
-        raise SsorlError(f"--{given[0]} means nothing without the variant ss, which alone has proxies; leave it out")
-
-
-def _variants(asked: Sequence[str] | None, known: bool, notes: list[str]) -> tuple[str, ...]:
-    odd = [v for v in asked or () if v not in VARIANTS]
-    if odd:
-        raise SsorlError(f"--variants names {odd[0]}; choose among {', '.join(VARIANTS)}")
-    if not known and asked is None:
-        notes.append("the hidden actions are not known, so there is no oracle to compare with")
-        return VARIANTS[:2]
-    if not known and "oracle" in (asked or ()):
-        raise DataError("--variants asks for the oracle, but nobody knows the missing actions; leave it out")
-    return tuple(v for v in VARIANTS if asked is None or v in asked)
-
-
-def _idm(idm: str | IdmSpec | Labeller, preset: str, updates: int | None, members: int | None) -> IdmSpec | Labeller:
-    from ssorl.idm import IDMS
-
-    given = {"--idm-updates": updates, "--idm-members": members}
-    counts = {flag: None if value is None else _count(flag, value) for flag, value in given.items()}
-    odd = [flag for flag, value in counts.items() if value is not None]
-    saved = isinstance(idm, str) and not IDMS.known(idm) and Path(idm).exists()
-    if odd and (saved or isinstance(idm, Labeller)):
-        raise SsorlError(f"{idm_name(idm)}: is used as it was fitted, so {odd[0]} means nothing; leave it out")
-    # A saved model is used as it is, so the preset is not for it; nor is one that the agent alone has.
-    return resolve(idm, preset if IDMS.known(idm) and preset in MODEL_PRESETS else None, *counts.values())
-
-
-def _agent(agent: str | Agent, preset: str, settings: dict[str, Any], env: str | None, eps: Episodes) -> Agent:
-    """Return the agent, with the settings published for its environment if it has some."""
-    family = (env or "").partition("-")[0]
-    if preset == "paper" and family in agent_class(agent).PRESETS:
-        preset = family
-    return suited(resolve_agent(agent, preset, settings), env, eps)
-
-
-def suited(agent: Agent, env: str | None, eps: Episodes) -> Agent:
-    """The agent as it wants to be for a task; one may want to know the return to aim for."""
-    fitted_to = getattr(agent, "fitted_to", None)
-    return agent if fitted_to is None else fitted_to(env, eps)
-
-
-def _environment(asked: Any, eps: Episodes, notes: list[str]) -> str | None:
-    """Where to play: what was asked for, else what the data says, if that exists here and fits."""
-    from ssorl import envs
-    from ssorl.envs.registry import horizon
-
-    asked = None if asked == "" else asked
-    name = eps.meta.env if asked is None else envs.env_name(asked)
-    if name is None or name == "none":
-        return None
-    envs.require_trusted(name, eps.meta.source)
-    try:
-        horizon(name)  # says in a sentence what is wrong with a name
-    except SsorlError as err:
-        if asked is not None:
-            raise
-        reason = f" ({err})" if isinstance(err, MissingExtraError) else ", which is not here; name another with --env"
-        notes.append(f"the data names the environment {name}{reason}")
-        return None
-    one = envs.make(name, 1)
-    got, due = (eps.n_obs, eps.n_act), (one.n_obs, one.n_act)
-    if got != due:
-        sizes = "states of {} and actions of {} numbers"
-        if asked is not None:
-            raise SsorlError(f"--env {name}: has {sizes.format(*due)}, the data {sizes.format(*got)}; name another")
-        notes.append(f"{name}, which the data names, has {sizes.format(*due)} where the data has {sizes.format(*got)}")
-        return None
-    return name

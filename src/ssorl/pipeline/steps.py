@@ -1,4 +1,4 @@
-"""The steps of Algorithm 1 one by one, for a notebook: `ssorl.split, fit_idm, label, train, evaluate`."""
+"""The steps of Algorithm 1 one by one, for notebooks: `ssorl.split, fit_idm, label, train, evaluate`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ssorl.idm import IDMS
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import LabelledData, fill, resolve
 from ssorl.idm.label import Labeller, labeller
-from ssorl.pipeline.algorithm1 import SplitData, surest, task
-from ssorl.pipeline.plan import suited
+from ssorl.pipeline.algorithm1 import SplitData, hide_actions, keep_certain
+from ssorl.pipeline.arguments import fit_to_task
 from ssorl.training.engine import TrainingRun
 from ssorl.training.engine import train as train_one
 from ssorl.utils.errors import SsorlError, nearest
@@ -30,12 +30,22 @@ from ssorl.utils.validation import check_seed
 
 
 def split(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int = 0) -> SplitData:
-    """Hide all actions but those of `fraction` of the trajectories, drawn from the bottom `quality` % by return.
+    """Hide all actions except those of a few labelled trajectories (the paper's coupled setup).
 
-    The result's `data` is what learning may see; `whole` has the truth.
+    Args:
+        eps: the trajectories, with all actions.
+        fraction: share of the trajectories that keep their actions.
+        quality: the labelled trajectories are drawn from the bottom `quality` % by return.
+        seed: seed of the draw.
+
+    Returns:
+        `data`, the trajectories with NaN for each hidden action; `whole`, the same with the true actions; `split`.
+
+    Raises:
+        DataError: an action is missing already, or there are too few trajectories.
     """
     check_seed(seed)
-    return task(eps, splits.coupled(eps, fraction, quality, seed))
+    return hide_actions(eps, splits.coupled(eps, fraction, quality, seed))
 
 
 def fit_idm(
@@ -45,6 +55,8 @@ def fit_idm(
     seed: int = 0,
     updates: int | None = None,
     members: int | None = None,
+    *,
+    quiet: bool = False,
 ) -> Labeller:
     """Fit an inverse dynamics model to the steps that have an action.
 
@@ -56,27 +68,46 @@ def fit_idm(
         seed: seed of the fit.
         updates: in place of the configuration's.
         members: networks in the ensemble, in place of the configuration's.
+        quiet: show no progress.
 
     Raises:
         SsorlError: there is no such model.
         DataError: too few steps have an action.
     """
     check_seed(seed)
-    # A saved model is used as it is, so the preset is not for it.
+    # A saved model is used as it is, so the preset has no effect on it.
     model = resolve(idm, preset if IDMS.known(idm) else None, updates, members)
     eps = data.data if isinstance(data, SplitData) else data
-    return model if isinstance(model, Labeller) else labeller(model.fit(eps, seed), eps)
+    if isinstance(model, Labeller):
+        return model
+    with Progress({"fitting": (model.work, "updates")}, quiet=quiet or None) as progress:
+        return labeller(model.fit(eps, seed, partial(progress, "fitting")), eps)
 
 
-def label(data: Episodes | SplitData, model: Labeller, certain: float | None = None) -> LabelledData:
-    """The same trajectories with proxies for the missing actions, `certain` being the share of them to use.
+def label(
+    data: Episodes | SplitData, model: Labeller, certain: float | None = None, *, quiet: bool = False
+) -> LabelledData:
+    """Fill in a proxy action at each step that has none.
 
-    The result's `eps` is what to train on. Its `report` says how good the proxies are; for a `SplitData`, against the
-    truth.
+    Args:
+        data: the trajectories.
+        model: the inverse dynamics model.
+        certain: use this share of the proxy actions only, lowest predicted std first; by default, all.
+        quiet: show no progress.
+
+    Returns:
+        `eps`, the trajectories to train on; `labels`, the proxy actions with their predicted std; `report`, the quality
+        of the proxy actions, measured against the true actions if `data` is a `SplitData`.
+
+    Raises:
+        SsorlError: `certain` is out of range.
+        DataError: no action is missing, or the model was fitted to data of other sizes.
     """
     eps, whole = (data.data, data.whole) if isinstance(data, SplitData) else (data, None)
-    done = fill(eps, model, truth=None if whole is None else whole.act)
-    return replace(done, eps=surest(done, certain))
+    missing = int((~eps.labelled).sum())
+    with Progress({"labelling": (missing, "steps")}, quiet=quiet or None) as progress:
+        labelled = fill(eps, model, truth=None if whole is None else whole.act, progress=progress)
+    return replace(labelled, eps=keep_certain(labelled, certain))
 
 
 def train(
@@ -86,6 +117,8 @@ def train(
     seed: int = 0,
     policy: Literal["average", "last"] = "average",
     *,
+    updates: int | None = None,
+    batch: int | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Policy:
@@ -94,11 +127,13 @@ def train(
     Args:
         eps: the trajectories.
         agent: name of the agent, such as "td3bc" or "module:Class"; or a class, or an instance with its own settings.
-        preset: settings to start from, "quick" or "paper"; without effect on an instance.
+        preset: settings to start from, "quick" or "paper"; it has no effect on an instance.
         seed: seed of the training.
         policy: return the exponential average of the weights ("average") or the last weights ("last").
+        updates: number of updates, in place of the preset's.
+        batch: transitions or windows in a batch, in place of the preset's.
         quiet: show no progress.
-        **settings: the agent's settings to change, such as `updates=1000`.
+        **settings: other settings of the agent to change, such as `alpha=1`; `ssorl.agents.make(name)` shows them.
 
     Returns:
         The policy, to call or to evaluate.
@@ -110,11 +145,14 @@ def train(
     check_seed(seed)
     if policy not in ("average", "last"):
         raise SsorlError(f"policy is {policy!r}; {nearest(policy, ('average', 'last'))}")
-    learner = suited(resolve_agent(agent, preset, settings), eps.meta.env, eps)
+    settings |= {name: value for name, value in (("updates", updates), ("batch", batch)) if value is not None}
+    learner = fit_to_task(resolve_agent(agent, preset, settings), eps.meta.env, eps)
     with Progress({"training": (learner.updates, "updates")}, quiet=quiet or None) as progress:
-        done = train_one(learner, TrainingRun(eps, seed), every=learner.updates, progress=partial(progress, "training"))
-    params = done.average if policy == "average" else done.policy
-    player = TrainedPolicy(learner, params, done.scaler, eps.meta.low, eps.meta.high)
+        trained = train_one(
+            learner, TrainingRun(eps, seed), every=learner.updates, progress=partial(progress, "training")
+        )
+    params = trained.average if policy == "average" else trained.policy
+    player = TrainedPolicy(learner, params, trained.scaler, eps.meta.low, eps.meta.high)
     return Policy(player, eps.meta.env, eps.meta.source)
 
 

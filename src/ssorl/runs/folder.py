@@ -23,9 +23,10 @@ from ssorl.evaluation.policy_file import save_policy
 from ssorl.idm import serialise
 from ssorl.idm.fill import LabelledData
 from ssorl.idm.label import Labeller, Labels, filled
-from ssorl.pipeline.algorithm1 import EvalResult, SplitData
+from ssorl.pipeline.algorithm1 import SplitData
 from ssorl.pipeline.hooks import StageStore
-from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey, recipe_of
+from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey, default_recipe
+from ssorl.pipeline.scoring import EvalResult
 from ssorl.report.page import page
 from ssorl.runs.result import cell_result, parent_result
 from ssorl.training.checkpoint import differences
@@ -147,19 +148,19 @@ class Folder(StageStore):
     def _split(self, cell: SplitKey) -> Path:
         return self.home(cell.quality) / "splits" / f"{cell.seed}.json"
 
-    def split(self, cell: SplitKey) -> Split | None:
+    def load_split(self, key: SplitKey) -> Split | None:
         """The split in the folder."""
-        return _or_none(Split.load, self._split(cell))
+        return _or_none(Split.load, self._split(key))
 
-    def splits(self, tasks: dict[SplitKey, SplitData]) -> None:
+    def save_splits(self, tasks: dict[SplitKey, SplitData]) -> None:
         """Write those that are not there."""
         for cell, task in tasks.items():
             if task.split is not None and not self._split(cell).is_file():
                 task.split.save(self._split(cell))
 
-    def filled(self, cell: SplitKey, data: Episodes) -> LabelledData | None:
+    def load_labels(self, key: SplitKey, data: Episodes) -> LabelledData | None:
         """The model and its proxies."""
-        home, seed = self.home(cell.quality), str(cell.seed)
+        home, seed = self.home(key.quality), str(key.seed)
         proxies = home / "proxies" / f"{seed}.npz"
         if not proxies.is_file():  # written last
             return None
@@ -172,47 +173,47 @@ class Folder(StageStore):
         labels = Labels(act, std, ~data.labelled, unseen)
         return LabelledData(filled(data, labels, ready), labels, ready, told)
 
-    def labels(self, cell: SplitKey, done: LabelledData) -> None:
+    def save_labels(self, key: SplitKey, labelled: LabelledData) -> None:
         """Write them: the model first, the proxies last."""
-        home, seed, steps = self.home(cell.quality), str(cell.seed), np.flatnonzero(done.labels.proxy)
+        home, seed, steps = self.home(key.quality), str(key.seed), np.flatnonzero(labelled.labels.proxy)
         if not isinstance(self.plan.idm, Labeller):
-            serialise.save(done.ready, home / "idm" / seed)
-        act, std, _, unseen = done.labels
-        write_json(home / "proxies" / f"{seed}.json", done.report)
+            serialise.save(labelled.ready, home / "idm" / seed)
+        act, std, _, unseen = labelled.labels
+        write_json(home / "proxies" / f"{seed}.json", labelled.report)
         arrays = {"step": steps, "act": act[steps], "act_std": std[steps], "unseen": unseen[steps]}
         write_npz(home / "proxies" / f"{seed}.npz", arrays)
 
-    def checkpoints(self) -> Path | None:
+    def checkpoint_folder(self) -> Path | None:
         """Where the engine keeps its trainings."""
         return self.path / "checkpoints" / "0"  # as it was called when other trajectories had a folder of their own
 
-    def log(self, jobs: list[TrainingKey]) -> Log:
+    def open_log(self, keys: list[TrainingKey]) -> Log:
         """Lines in metrics.jsonl, and what else was asked for."""
-        self.logs.append(Log(self.path, [job.name for job in jobs], **self.metrics))
+        self.logs.append(Log(self.path, [key.name for key in keys], **self.metrics))
         return self.logs[-1]
 
-    def players(self, players: dict[TrainingKey, TrainedPolicy]) -> None:
+    def save_policies(self, players: dict[TrainingKey, TrainedPolicy]) -> None:
         """A policy file for each variant and seed; a training that serves several qualities is in each."""
         for variant, cell, path in self._policies():
             if not path.is_file():
                 note = {"variant": variant, "seed": cell.seed, "quality": cell.quality, "policy": self.plan.policy}
                 idm = revisions_of(idm=self.plan.idm).idm if variant == "ss" else None
-                player = players[self.plan.job(variant, cell)]
+                player = players[self.plan.training_key(variant, cell)]
                 save_policy(path, *player, env=self.plan.env, note=note, idm_revision=idm)
 
     def _policies(self) -> list[tuple[str, SplitKey, Path]]:
-        every = [(variant, cell) for cell in self.plan.cells for variant in self.plan.variants]
+        every = [(variant, cell) for cell in self.plan.split_keys for variant in self.plan.variants]
         return [(v, c, self.home(c.quality) / "policies" / f"{v}-{c.seed}.npz") for v, c in every]
 
-    def judged(self) -> EvalResult | None:
+    def load_evaluation(self) -> EvalResult | None:
         """The evaluation."""
         found = _or_none(read_npz, self.path / "evaluation.npz")
         return None if found is None else EvalResult(*(found[name] for name in EvalResult._fields))
 
-    def judgement(self, judged: EvalResult) -> None:
+    def save_evaluation(self, result: EvalResult) -> None:
         """Write it, if it is new."""
         if not (self.path / "evaluation.npz").is_file():
-            write_npz(self.path / "evaluation.npz", judged._asdict())
+            write_npz(self.path / "evaluation.npz", result._asdict())
 
 
 # Whose a folder is -----------------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ def _check_space(path: Path, plan: Plan, eps: Episodes) -> None:
     policy = _bytes(jax.eval_shape(plan.agent.policy, state))
     one = _bytes(state) + 2 * policy  # a checkpoint holds the averaged policy and the best one beside the state
     # The last checkpoint, the one before it and the one being written; the policies; the proxies.
-    need = len(plan.jobs) * (3 * one + policy) + len(plan.cells) * eps.n_steps * (8 * eps.n_act + 9)
+    need = len(plan.training_keys) * (3 * one + policy) + len(plan.split_keys) * eps.n_steps * (8 * eps.n_act + 9)
     free = shutil.disk_usage(path).free
     if free < need:
         raise SsorlError(
@@ -262,7 +263,7 @@ def _decisive(config: dict) -> dict:
     """What of a configuration decides the result, in one spelling: not how often policies are played, where none is."""
     split = config.get("split")
     if isinstance(split, dict):  # older ones lack what was not asked for
-        config = {**config, "split": {**recipe_of(split.get("setup")), **split}}
+        config = {**config, "split": {**default_recipe(split.get("setup")), **split}}
     return {k: _one_spelling(v) for k, v in config.items() if k != "episodes" or config.get("env")}
 
 

@@ -46,10 +46,10 @@ def scale_of(plan: Plan, eps: Episodes) -> Scale:
 
 def cell_result(plan: Plan, eps: Episodes, outcome: Outcome, quality: float | None, about: dict) -> dict:
     """The result of one quality over all seeds; `about` is what does not follow from the outcome."""
-    scale, cells = scale_of(plan, eps), [cell for cell in plan.cells if cell.quality == quality]
+    scale, cells = scale_of(plan, eps), [cell for cell in plan.split_keys if cell.quality == quality]
     scores = {}
     for variant in plan.variants:
-        returns = [scale(outcome.returns[plan.job(variant, cell)]) for cell in cells]
+        returns = [scale(outcome.returns[plan.training_key(variant, cell)]) for cell in cells]
         scores[variant] = {**interval(returns), "returns": [r.tolist() for r in returns]}
     return plain(
         {
@@ -176,10 +176,10 @@ def _idm(plan: Plan, filled: list[LabelledData], scale: Scale) -> dict | None:
 def _curves(plan: Plan, outcome: Outcome, cells: list[SplitKey], scale: Scale) -> dict:
     out = {}
     for variant in plan.variants:
-        found = [outcome.curves[plan.job(variant, cell)] for cell in cells]
+        found = [outcome.curves[plan.training_key(variant, cell)] for cell in cells]
         told = {metric: [one[metric] for one in found] for metric in found[0] if metric != "score"}
-        lost = np.full(len(plan.looks_at), np.nan)  # of one whose policy could never be played
+        lost = np.full(len(plan.snapshot_updates), np.nan)  # of one whose policy could never be played
         scored = any("score" in one for one in found)
         score = {"score": [scale(one.get("score", lost)) for one in found]} if scored else {}
-        out[variant] = {"at": plan.looks_at, **score, **told}
+        out[variant] = {"at": plan.snapshot_updates, **score, **told}
     return out

@@ -5,14 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ssorl.agents.base import Agent
 from ssorl.data.episodes import Episodes
 from ssorl.data.formats import load
+from ssorl.data.split import Third
+from ssorl.idm.base import IdmSpec
+from ssorl.idm.label import Labeller
 from ssorl.pipeline.algorithm1 import run as algorithm
 from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan, as_config, make_plan
@@ -41,15 +47,76 @@ def run(
     out: Path | str | None = None,
     watch: Listener | None = None,
     command: str | None = None,
+    *,
+    agent: str | Agent = "td3bc",
+    idm: str | IdmSpec | Labeller | None = None,
+    preset: str = "quick",
+    setup: str | None = None,
+    fraction: float | None = None,
+    quality: float | Sequence[float] | None = None,
+    labelled: Third | None = None,
+    labelled_fraction: float | None = None,
+    unlabelled: Third | None = None,
+    unlabelled_fraction: float | None = None,
+    seeds: int | Sequence[int] = 1,
+    variants: Sequence[str] | None = None,
+    certain: float | None = None,
+    env: Any = None,
+    episodes: int | None = None,
+    policy: Literal["average", "last"] = "average",
+    settings: dict[str, Any] | None = None,
+    idm_updates: int | None = None,
+    idm_members: int | None = None,
     **choices: Any,
 ) -> Result:
-    """Algorithm 1 on a dataset, between baseline and oracle, in a run folder (default: one of its own under runs/).
+    """Run Algorithm 1 on a dataset, with baseline and oracle, and keep everything in a run folder.
 
-    The choices are those of `plan.make_plan`: agent, idm, preset, fraction, quality, seeds, variants, env, …
-    A run that was stopped goes on, and one that is done is not done again.
+    A run that was stopped resumes; one that is finished is not computed again. Arguments left as None take defaults; an
+    argument that has no effect raises SsorlError.
+
+    Args:
+        dataset: a name (see `ssorl data list`), a path, or the trajectories.
+        out: the run folder; by default, a folder under runs/ whose name follows from the arguments.
+        watch: reports progress.
+        command: the command that the report shows; by default, this call.
+        agent: name of the agent, such as "td3bc" or "module:Class"; or a class or an instance.
+        idm: name of the inverse dynamics model ("robust"), or the folder of a saved one; or a configuration or a fitted
+            model.
+        preset: settings of agent and model to start from: "quick" or "paper".
+        setup: how the split is drawn: "coupled" or "decoupled". Only data that has all actions is split.
+        fraction: coupled: share of the trajectories that keep their actions (0.1).
+        quality: coupled: the labelled trajectories come from the bottom `quality` % by return (50); or several values,
+            each of which is a separate result.
+        labelled: decoupled: third by return from which the labelled trajectories come ("low").
+        labelled_fraction: decoupled: number of labelled trajectories, as a share of the dataset (0.1).
+        unlabelled: decoupled: third by return from which the unlabelled trajectories come ("high").
+        unlabelled_fraction: decoupled: number of unlabelled trajectories, as a share of the dataset (0.1).
+        seeds: number of seeds, counted from 0; or the seeds themselves.
+        variants: which of "baseline", "ss" and "oracle" to train; by default, all that are possible.
+        certain: train on this share of the proxy actions only, lowest predicted std first.
+        env: environment of the evaluation: a name or a factory; "none" for fitted-Q evaluation; by default, the
+            environment that the data names.
+        episodes: evaluation episodes of each policy (30).
+        policy: evaluate and save the exponential average of the weights ("average") or the last weights ("last").
+        settings: settings of the agent to change, such as `{"updates": 1000}`.
+        idm_updates: updates of the inverse dynamics model, in place of the preset's.
+        idm_members: networks in its ensemble, in place of the preset's.
+        **choices: no other arguments exist; one that is given raises SsorlError.
+
+    Returns:
+        `folder`, the run folder; `scores`, the scores of each variant; `told`, the content of result.json.
+
+    Raises:
+        SsorlError: an argument is invalid, or the run folder cannot be used.
+        DataError: the trajectories cannot be loaded, or do not allow this run.
     """
+    given = {name: value for name, value in locals().items() if name in _OPTIONS and value is not _OPTIONS[name]}
+    choices = {**given, **choices}
     eps = dataset if isinstance(dataset, Episodes) else load(dataset)
     return execute(eps, make_plan(eps, **choices), out, watch, command or _call(dataset, choices))
+
+
+_OPTIONS = {name: p.default for name, p in signature(run).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
 
 
 def execute(

@@ -97,13 +97,13 @@ def cost(study: Study, scale: str, store: Path, cells: Sequence[Cell], others: S
 
 def seconds(cells: Sequence[Cell], models: Sequence[Cell], device: Device) -> float:
     """How long some cells and models take together on a device."""
-    from ssorl.pipeline.algorithm1 import PEEK
+    from ssorl.pipeline.scoring import CURVE_EPISODES
 
     total = device.starts * len(programs(cells))
     for cell in cells:
         if cell.agent is not None:
             total += updates(cell) / rate(device, cell.agent, work(cell.agent, cell.settings))
-            episodes = 2 * cell.episodes + PEEK * cell.looks  # the last and the averaged weights, and the curve
+            episodes = 2 * cell.episodes + CURVE_EPISODES * cell.looks  # last and averaged weights, and the curve
             total += episodes * HORIZON / device.plays
     for cell in models:
         n, each = fits(cell)

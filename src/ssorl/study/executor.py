@@ -25,10 +25,11 @@ from ssorl.envs import require_trusted
 from ssorl.envs.registry import horizon
 from ssorl.evaluation.rollout import evaluate
 from ssorl.idm.fill import LabelledData
-from ssorl.pipeline import algorithm1
+from ssorl.pipeline import algorithm1, scoring
 from ssorl.pipeline.algorithm1 import SplitData
+from ssorl.pipeline.arguments import fit_to_task
 from ssorl.pipeline.hooks import Listener
-from ssorl.pipeline.plan import Plan, suited
+from ssorl.pipeline.plan import Plan
 from ssorl.runs.result import Scale, plain, scale_of
 from ssorl.runs.run import describe
 from ssorl.study.cell import Cell
@@ -183,7 +184,7 @@ def plan_of(cell: Cell, eps: Episodes) -> Plan:
     if env is None or cell.agent is None:
         raise SsorlError(f"{cell.dataset}: names no environment to play in; name one as `env` in the study's base")
     horizon(require_trusted(env, cell.dataset, BY_ID_ALONE))  # says in a sentence what is wrong with a name
-    agent = suited(agent_of(cell.agent, dict(cell.settings)), env, eps)
+    agent = fit_to_task(agent_of(cell.agent, dict(cell.settings)), env, eps)
     names = {"agent": cell.agent, "idm": "", "preset": ""}
     policy: Any = cell.policy
     return Plan(names, agent, None, None, {}, (), (), (), None, env, cell.episodes, policy, cell.looks)
@@ -196,7 +197,7 @@ def _tasks(cells: Sequence[Cell], eps: Episodes) -> dict[Cell, SplitData]:
     for cell in cells:
         key = (cell.setup, cell.recipe, cell.setup and cell.seed)
         if key not in drawn:
-            drawn[key] = algorithm1.task(eps, draw(cell, eps))
+            drawn[key] = algorithm1.hide_actions(eps, draw(cell, eps))
         out[cell] = drawn[key]
     return out
 
@@ -224,7 +225,7 @@ def _run(cell: Cell, task: SplitData, filled: LabelledData | None) -> TrainingRu
         return TrainingRun(task.data, cell.seed)
     if cell.variant != "ss":  # labels are of no concern to it
         filled = None
-    return algorithm1.learners(task, filled, cell.seed, cell.certain)[cell.variant or ""]
+    return algorithm1.variant_runs(task, filled, cell.seed, cell.certain)[cell.variant or ""]
 
 
 def _missing(task: SplitData) -> bool:
@@ -250,12 +251,12 @@ def play_all(
 def play(plan: Plan, runs: dict[Cell, TrainingRun], trained: dict[Any, Trained], watch: Listener) -> dict[Cell, dict]:
     """What the last and the averaged weights of each cell earn, all in one simulator."""
     players = {
-        (cell, policy): algorithm1.player(replace(plan, policy=policy), run.eps, trained[cell])
+        (cell, policy): scoring.trained_policy(replace(plan, policy=policy), run.eps, trained[cell])
         for cell, run in runs.items()
         for policy in POLICIES
     }
     tell = partial(watch.progress, "evaluating")
-    scores = evaluate(list(players.values()), plan.env or "", plan.episodes, algorithm1.STARTS, tell)
+    scores = evaluate(list(players.values()), plan.env or "", plan.episodes, scoring.START_SEED, tell)
     by = dict(zip(players, scores.returns, strict=True))
     return {cell: {policy: by[cell, policy] for policy in POLICIES} for cell in runs}
 
@@ -271,7 +272,7 @@ def earned(plan: Plan, scale: Scale, returns: dict[str, np.ndarray], curve: dict
         "score": score[plan.policy],
         "scores": score,
         "all_returns": returns,
-        "curve": {"at": plan.looks_at, **told},
+        "curve": {"at": plan.snapshot_updates, **told},
     }
 
 

@@ -31,26 +31,26 @@ class IdmCache(StageStore):
         """Where a cell's model is."""
         return self.store / "idms" / cell.idm_hash
 
-    def filled(self, cell: Any, data: Episodes) -> LabelledData | None:
+    def load_labels(self, key: Any, data: Episodes) -> LabelledData | None:
         """Label again with the model that was fitted, if it was to this data; its report is as it was."""
-        if not self._of_this(cell):
+        if not self._of_this(key):
             return None
         try:
-            report = read_json(self.home(cell) / "report.json")  # written last
-            ready = serialise.load(self.home(cell) / "model")
+            report = read_json(self.home(key) / "report.json")  # written last
+            ready = serialise.load(self.home(key) / "model")
         except (OSError, SsorlError):
             return None
         labels = label(ready, data)
         return LabelledData(filled(data, labels, ready), labels, ready, report)
 
-    def labels(self, cell: Any, done: LabelledData) -> None:
+    def save_labels(self, key: Any, labelled: LabelledData) -> None:
         """Keep a model."""
         from ssorl.study.executor import described
 
-        (self.home(cell) / "report.json").unlink(missing_ok=True)  # of other data, if there is one
-        serialise.save(done.ready, self.home(cell) / "model")
-        write_json(self.home(cell) / "data.json", described(cell.dataset))
-        write_json(self.home(cell) / "report.json", done.report)
+        (self.home(key) / "report.json").unlink(missing_ok=True)  # of other data, if there is one
+        serialise.save(labelled.ready, self.home(key) / "model")
+        write_json(self.home(key) / "data.json", described(key.dataset))
+        write_json(self.home(key) / "report.json", labelled.report)
 
     def _of_this(self, cell: Any) -> bool:
         """Whether the data is what a model was fitted to. Simulated data is what its name says."""
@@ -64,7 +64,7 @@ class IdmCache(StageStore):
             return False
         return was == described(cell.dataset)
 
-    def checkpoints(self) -> Path | None:
+    def checkpoint_folder(self) -> Path | None:
         """Of the batch's trainings."""
         return self.work and self.work / "0"
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ssorl.pipeline import algorithm1
+from ssorl.pipeline import scoring
 from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan
 from ssorl.training.engine import Snapshot, Trained, TrainingRun
@@ -34,15 +34,18 @@ class LearningCurves:
 
     def __call__(self, plan: Plan, runs: list[TrainingRun], log: Any, look: Snapshot) -> np.ndarray | None:
         """Set the policies aside, or let them play now if they are large."""
-        params = algorithm1.policies_at(plan, look)
+        params = scoring.snapshot_params(plan, look)
         if plan.looks * sum(x.nbytes for x in jax.tree.leaves(params)) <= LARGEST:
             name = f"{look.at}-{look.runs.start}-{look.runs.stop}.npz"
             return write_npz(self.folder / name, flat(params, "policy"))
-        return algorithm1.peek(plan, runs, log, look)
+        return scoring.score_snapshot(plan, runs, log, look)
 
     def play(self, plan: Plan, runs: list[TrainingRun], trained: list[Trained], watch: Listener) -> np.ndarray:
         """What each run's policy earned at each look, [N, C]; NaN where one could not be played."""
-        nothing, at = np.full(len(plan.looks_at), np.nan), {n: place for place, n in enumerate(plan.looks_at)}
+        nothing, at = (
+            np.full(len(plan.snapshot_updates), np.nan),
+            {n: place for place, n in enumerate(plan.snapshot_updates)},
+        )
         scores = np.stack([done.curve.get("score", nothing) for done in trained])
 
         for files in self._together():
@@ -52,10 +55,12 @@ class LearningCurves:
                 own = slice(*ends)
                 with suppress(SsorlError):  # a damaged file: its points are missing
                     params = unflat(read_npz(file), trained[0].policy, "policy")
-                    players += algorithm1.players_at(plan, runs[own], [done.scaler for done in trained[own]], params)
+                    players += scoring.snapshot_policies(
+                        plan, runs[own], [done.scaler for done in trained[own]], params
+                    )
                     where += [(run, at[n]) for run in range(*ends)]
             if players:
-                earned = algorithm1.glimpse(plan, players, partial(watch.progress, "evaluating"))
+                earned = scoring.quick_scores(plan, players, partial(watch.progress, "evaluating"))
                 scores[tuple(np.transpose(where))] = earned
         return scores
 
@@ -65,7 +70,7 @@ class LearningCurves:
         lanes = 0
         for file in sorted(self.folder.glob("*-*-*.npz")):
             _, first, stop = map(int, file.stem.split("-"))
-            more = algorithm1.PEEK * (stop - first)
+            more = scoring.CURVE_EPISODES * (stop - first)
             if some and lanes + more > LANES:
                 yield some
                 some, lanes = [], 0

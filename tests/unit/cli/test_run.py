@@ -159,11 +159,11 @@ def test_two_files_have_no_oracle(folder, capsys):
 
 
 def test_without_an_environment_values_are_estimates(folder, capsys, monkeypatch):
-    monkeypatch.setattr("ssorl.pipeline.algorithm1.FQE_UPDATES", 30)
+    monkeypatch.setattr("ssorl.pipeline.scoring.FQE_UPDATES", 30)
     args = [x for x in TINY if x not in ("--episodes", "2")]
     main(["run", str(folder / "lost.npz"), *args, "--out", str(folder / "lost")])
     out, err = capsys.readouterr()
-    assert "fitted-Q evaluation, an estimate" in err and "est. value" in out and "estimated to reach" in out
+    assert "estimated by fitted-Q evaluation" in err and "est. value" in out and "estimated to reach" in out
     told = json.loads((folder / "lost" / "result.json").read_text())
     assert told["kind"] == "fqe" and not told["normalised"] and "score" not in told["curves"]["ss"]
     assert set(told["scores"]) == {"baseline", "ss", "oracle"} and len(told["scores"]["ss"]["returns"][0]) == 40
@@ -175,12 +175,12 @@ def test_a_policy_that_diverged_is_named_and_the_others_are_judged(folder, resul
 
     from ssorl.pipeline import algorithm1
 
-    def spoilt(plan, eps, trained, real=algorithm1.player):
+    def spoilt(plan, eps, trained, real=algorithm1.trained_policy):
         one = real(plan, eps, trained)
         lost = not eps.labelled.all()  # the baseline's
         return one._replace(params=jax.tree.map(lambda x: np.full_like(x, np.nan) if lost else x, one.params))
 
-    monkeypatch.setattr(algorithm1, "player", spoilt)
+    monkeypatch.setattr(algorithm1, "trained_policy", spoilt)
     args = ["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "spoilt")]
     line = "The training of baseline, seed 0, has diverged"
     for _ in range(2):  # the second time it is read from the folder
@@ -219,7 +219,7 @@ MISTAKES = {
     "one file of two": (["--labelled", "a.npz"], "both --labelled FILE and --unlabelled FILE"),
     "split of two": (["--labelled", "a.npz", "--unlabelled", "b.hdf5", "--quality", "50"], "the second has none"),
     "split of gaps": (["gaps.npz", "--quality", "50"], "already lack actions"),
-    "oracle of gaps": (["gaps.npz", "--variants", "oracle"], "nobody knows the missing actions"),
+    "oracle of gaps": (["gaps.npz", "--variants", "oracle"], "the missing actions are not known"),
     "agent": (["full.npz", "--agent", "sac"], "no agent is called 'sac'"),
     "setting": (["full.npz", "--set", "alfa=2"], "no setting 'alfa'"),
     "a setting of another kind": (["full.npz", "--set", "batch=abc"], "batch of td3bc is 'abc'; give a whole number"),
@@ -229,16 +229,16 @@ MISTAKES = {
     "beyond its range": (["full.npz", "--set", "gamma=2"], "gamma of td3bc is 2; give a number from 0 up and below 1"),
     "half a turn": (["full.npz", "--updates", "501"], "updates is 501 and must be a positive multiple of 2"),
     "no updates of the model": (["full.npz", "--idm-updates", "0"], "--idm-updates is 0"),
-    "no proxies": (["full.npz", "--agent", "dt-joint", "--certain", "0.5"], "--certain means nothing to dt-joint"),
-    "no model": (["full.npz", "--agent", "dt-joint", "--idm", "nonsense"], "--idm means nothing to dt-joint"),
-    "no ss": (["full.npz", "--variants", "baseline", "--idm-updates", "9"], "means nothing without the variant ss"),
-    "nothing played": (["lost.npz", "--episodes", "5"], "--episodes means nothing where there is no environment"),
+    "no proxies": (["full.npz", "--agent", "dt-joint", "--certain", "0.5"], "--certain has no effect on dt-joint"),
+    "no model": (["full.npz", "--agent", "dt-joint", "--idm", "nonsense"], "--idm has no effect on dt-joint"),
+    "no ss": (["full.npz", "--variants", "baseline", "--idm-updates", "9"], "has no effect without the variant ss"),
+    "nothing played": (["lost.npz", "--episodes", "5"], "--episodes has no effect without an environment"),
     "a seed too large": (["full.npz", "--seeds", "0", "4294967296"], "below 2**32"),
     "qualities alike": (["full.npz", "--quality", "50", "50.0000001"], "one value twice, in six digits"),
     "a setting twice": (["full.npz", "--updates", "6", "--set", "updates=8"], "updates is 6 as well; give it once"),
     "half a setting": (["full.npz", "--set", "alpha"], "write NAME=VALUE"),
     "environment": (["full.npz", "--env", "Nowhere-v3"], "Nowhere-v3"),
-    "other robot": (["full.npz", "--env", "hopper"], "states of 11"),
+    "other robot": (["full.npz", "--env", "hopper"], "observations of size 11"),
     "out is a file": (["full.npz", "--out", "a.npz"], "a.npz: cannot be written"),
     "out is no run": (["full.npz", "--out", "."], "no run's"),
     "another run": (["full.npz", "--out", "whole"], "whole: holds another run"),

@@ -141,7 +141,7 @@ def test_the_spec_of_a_minari_set_is_read_and_never_made(module, eps, spec_id):
 
         choices = {key: value for key, value in CHOICES.items() if key != "episodes"}
         plan = make_plan(ssorl.load("set"), **choices)
-        assert plan.env is None and "Nowhere-v0, which is not here" in plan.notes[0]
+        assert plan.env is None and "Nowhere-v0, which is unknown" in plan.notes[0]
     del told["observation_space"]  # Minari would make the environment to learn it
     file.write_text(json.dumps(told))
     refused(module, "set", "write the set with Minari 0.5", ssorl.load, "set")

@@ -22,10 +22,11 @@ from ssorl.envs.pointmass import PointMass
 from ssorl.evaluation.rollout import evaluate
 from ssorl.idm.fit import fit_many
 from ssorl.idm.label import PROXIES
-from ssorl.pipeline import algorithm1
-from ssorl.pipeline.algorithm1 import STARTS, agents, run, surest, task
+from ssorl.pipeline import algorithm1, scoring
+from ssorl.pipeline.algorithm1 import hide_actions, keep_certain, run, training_runs
 from ssorl.pipeline.hooks import Listener, StageStore
 from ssorl.pipeline.plan import SplitKey, TrainingKey, as_config, make_plan
+from ssorl.pipeline.scoring import START_SEED
 from ssorl.report.schema import check
 from ssorl.report.summary import caveats, diverged
 from ssorl.runs.result import cell_result, gaps, interval, parent_result, scale_of
@@ -43,7 +44,7 @@ def plan(eps):
 
 
 class Remember(StageStore):
-    def judgement(self, judged):
+    def save_evaluation(self, judged):
         self.last = judged
 
 
@@ -61,9 +62,9 @@ def outcome(eps, plan, keep):
 
 
 def test_each_agent_sees_its_actions_and_no_others(eps, plan, outcome):
-    for cell in plan.cells:
+    for cell in plan.split_keys:
         one, done = outcome.tasks[cell], outcome.filled[cell]
-        runs = {job.variant: r for job, r in agents(plan, cell, one, done).items()}
+        runs = {job.variant: r for job, r in training_runs(plan, cell, one, done).items()}
         known = one.data.labelled
         assert known.sum() == one.data.lengths[one.split.labelled].sum() and not known.all()
         assert np.isnan(runs["baseline"].eps.act[~known]).all()
@@ -79,17 +80,17 @@ def test_each_agent_sees_its_actions_and_no_others(eps, plan, outcome):
 def test_an_oracle_serves_every_quality(plan, outcome):
     oracles = [job for job in outcome.players if job.variant == "oracle"]
     assert oracles == [TrainingKey("oracle", None, 0), TrainingKey("oracle", None, 1)]
-    assert len(outcome.players) == 2 * 2 * 2 + 2 == len(plan.jobs)
+    assert len(outcome.players) == 2 * 2 * 2 + 2 == len(plan.training_keys)
 
 
 def test_hidden_actions_change_nothing_but_the_oracle(eps):
     """Other actions where they are hidden: the same baseline and SS policies, bit for bit."""
     plan = make_plan(eps, "bc", fraction=0.2, episodes=2, settings=SMALL)
     other = eps.act.copy()
-    hidden = ~task(eps, coupled(eps, 0.2, 50, 0)).data.labelled
+    hidden = ~hide_actions(eps, coupled(eps, 0.2, 50, 0)).data.labelled
     other[hidden] = other[hidden][::-1]
     one, two = run(eps, plan), run(eps.with_actions(other), plan)
-    for job in plan.jobs:
+    for job in plan.training_keys:
         pairs = zip(jax.tree.leaves(one.players[job].params), jax.tree.leaves(two.players[job].params), strict=True)
         assert all(np.array_equal(a, b) for a, b in pairs) == (job.variant != "oracle")
 
@@ -106,9 +107,9 @@ def test_an_agent_that_needs_no_actions_gets_no_proxies(eps):
     small = {"layers": 1, "heads": 1, "width": 8, "context": 2, "max_time": 0, "batch": 2, "updates": 2}
     plan = make_plan(eps, "dt-joint", fraction=0.2, variants=("baseline", "ss"), settings=small)
     assert plan.idm is None
-    cell = plan.cells[0]
-    one = task(eps, coupled(eps, 0.2, 50, 0))
-    runs = {job.variant: r for job, r in agents(plan, cell, one, None).items()}
+    cell = plan.split_keys[0]
+    one = hide_actions(eps, coupled(eps, 0.2, 50, 0))
+    runs = {job.variant: r for job, r in training_runs(plan, cell, one, None).items()}
     assert runs["ss"].eps is one.data and runs["ss"].steps is None
     np.testing.assert_array_equal(runs["baseline"].steps, np.flatnonzero(one.data.labelled))
 
@@ -119,11 +120,11 @@ def test_certain_leaves_out_the_least_sure(outcome):
     std = np.zeros_like(done.labels.std)
     std[proxies] = np.linspace(1, 2, len(proxies))[::-1, None]  # the first is the least sure
     done = replace(done, labels=done.labels._replace(std=std))
-    got = surest(done, 0.75)
+    got = keep_certain(done, 0.75)
     out = len(proxies) - round(0.75 * len(proxies))
     np.testing.assert_array_equal(np.flatnonzero(~got.labelled), proxies[:out])
     np.testing.assert_array_equal(got.act[proxies[out:]], done.eps.act[proxies[out:]])
-    assert surest(done, None) is done.eps
+    assert keep_certain(done, None) is done.eps
 
 
 def test_certain_weighs_dimensions_by_their_range(outcome):
@@ -133,7 +134,7 @@ def test_certain_weighs_dimensions_by_their_range(outcome):
     std[a], std[b] = (0, 0.5), (2, 0)  # of ranges 1 and 100: half of the one, a fiftieth of the other
     proxy = np.isin(np.arange(len(std)), [a, b])
     wide = done.eps.with_meta(act_low=(-50.0, -0.5), act_high=(50.0, 0.5))
-    got = surest(replace(done, eps=wide, labels=done.labels._replace(std=std, proxy=proxy)), 0.5)
+    got = keep_certain(replace(done, eps=wide, labels=done.labels._replace(std=std, proxy=proxy)), 0.5)
     assert np.flatnonzero(~got.labelled).tolist() == [a]
 
 
@@ -141,7 +142,7 @@ def test_trajectories_that_differ_train_in_one_call(eps):
     """Decoupled splits take other trajectories for each seed; each training and each look at it is as alone."""
     plan = make_plan(eps, "bc", setup="decoupled", seeds=2, episodes=2, variants=("baseline", "ss"), settings=SMALL)
     done, alone = run(eps, plan), run(eps, replace(plan, seeds=(1,)))
-    a, b = (done.tasks[cell].data for cell in plan.cells)
+    a, b = (done.tasks[cell].data for cell in plan.split_keys)
     assert len(done.returns) == 4 and not np.array_equal(a.returns, b.returns)
     for job, curve in alone.curves.items():
         np.testing.assert_array_equal(done.players[job].scaler.mean, b.obs.mean(0, np.float64).astype(np.float32))
@@ -157,27 +158,27 @@ def test_together_as_one_after_another(eps, plan, outcome, monkeypatch):
         patch.setattr("ssorl.idm.fit.fit_many", partial(fit_many, together=True))
         patch.setattr("ssorl.pipeline.algorithm1.jax.default_backend", lambda: "gpu")
         both = run(eps, plan)
-    for job in plan.jobs:
+    for job in plan.training_keys:
         np.testing.assert_allclose(both.curves[job]["score"], outcome.curves[job]["score"], rtol=1e-3)
         np.testing.assert_allclose(both.returns[job], outcome.returns[job], rtol=1e-3)
 
 
 def test_policies_play_from_starts_that_are_fixed_and_kept(plan, outcome, keep):
-    np.testing.assert_array_equal(keep.last.starts, PointMass(3).reset(np.random.default_rng(STARTS)))
-    alone = evaluate([outcome.players[TrainingKey("ss", 100, 1)]], "pointmass", 3, STARTS)
+    np.testing.assert_array_equal(keep.last.starts, PointMass(3).reset(np.random.default_rng(START_SEED)))
+    alone = evaluate([outcome.players[TrainingKey("ss", 100, 1)]], "pointmass", 3, START_SEED)
     np.testing.assert_array_equal(outcome.returns[TrainingKey("ss", 100, 1)], alone.returns[0])
-    assert keep.last.returns.shape == keep.last.lengths.shape == (len(plan.jobs), 3)
+    assert keep.last.returns.shape == keep.last.lengths.shape == (len(plan.training_keys), 3)
 
 
 def test_the_curve_has_a_value_a_look(plan, outcome):
-    assert plan.looks_at == [4, 8, 12, 16, 20]
+    assert plan.snapshot_updates == [4, 8, 12, 16, 20]
     for curve in outcome.curves.values():
         assert all(len(values) == 5 for values in curve.values()) and {"score", "actor_loss"} <= set(curve)
 
 
 def test_a_value_does_not_depend_on_the_company(eps, monkeypatch):
     """Where the truth is not known, a value is fitted to the labelled steps, proxies beside them or none."""
-    monkeypatch.setattr(algorithm1, "FQE_UPDATES", 30)
+    monkeypatch.setattr(scoring, "FQE_UPDATES", 30)
     gaps, choices = hide(eps, slice(800, None)), {"env": "none", "settings": SMALL}
     alone = run(gaps, make_plan(gaps, "bc", variants=("baseline",), **choices))
     beside = run(gaps, make_plan(gaps, "bc", **choices))
@@ -195,7 +196,7 @@ def diverging(monkeypatch):
         return player._replace(params=nan) if bad else player
 
     def begin(lost=None):
-        some, players_at, player = [], algorithm1.players_at, algorithm1.player
+        some, players_at, player = [], scoring.snapshot_policies, algorithm1.trained_policy
 
         def in_training(plan, runs, *rest):
             bad = [lost is None or lost(run) for run in runs]
@@ -205,8 +206,8 @@ def diverging(monkeypatch):
         def after_it(plan, eps, done):
             return spoil(player(plan, eps, done), lost is None or any(eps is x for x in some))
 
-        monkeypatch.setattr(algorithm1, "players_at", in_training)
-        monkeypatch.setattr(algorithm1, "player", after_it)
+        monkeypatch.setattr(scoring, "snapshot_policies", in_training)
+        monkeypatch.setattr(algorithm1, "trained_policy", after_it)
 
     return begin
 
@@ -217,7 +218,7 @@ def test_one_that_diverges_takes_its_own_score_alone(eps, plan, outcome, divergi
         monkeypatch.setattr("ssorl.pipeline.algorithm1.train_many", partial(train_many, together=True))
     diverging(lambda run: run.seed == 1 and run.steps is not None)  # the baselines of the second seed
     done = run(eps, plan)
-    for job in plan.jobs:
+    for job in plan.training_keys:
         if job.variant == "baseline" and job.seed == 1:
             assert np.isnan(done.returns[job]).all() and "score" not in done.curves[job]
         else:
@@ -236,10 +237,10 @@ def test_one_that_diverges_takes_its_own_score_alone(eps, plan, outcome, divergi
 
 @pytest.mark.parametrize("env", ["pointmass", "none"])
 def test_where_all_diverge_the_sentence_names_one(eps, diverging, monkeypatch, env):
-    monkeypatch.setattr(algorithm1, "FQE_UPDATES", 5)
+    monkeypatch.setattr(scoring, "FQE_UPDATES", 5)
     plan = make_plan(eps, "bc", fraction=0.2, variants=("ss",), env=env, settings=SMALL)
     diverging()
-    with pytest.raises(SsorlError, match=r"^ss at quality 50, seed 0: .*diverged; give the agent other settings"):
+    with pytest.raises(SsorlError, match=r"^ss at quality 50, seed 0: .*diverged; change the agent's settings"):
         run(eps, plan)
 
 
@@ -349,7 +350,7 @@ def test_numbers_of_numpy_are_numbers(eps):
         ({"fraction": "0.1"}, "--fraction is '0.1'; give a number"),
         ({"episodes": 2.5}, "--episodes is 2.5; give a whole number"),
         ({"idm_updates": 1.5}, "--idm-updates is 1.5; give a whole number"),
-        ({"certain": "0.5"}, "--certain is '0.5'; it is the share"),
+        ({"certain": "0.5"}, "--certain is '0.5'; give the share"),
         ({"env": 3}, "--env is 3; give the name of an environment"),
     ],
 )
@@ -378,9 +379,9 @@ def test_no_environment_is_told():
     plan = make_plan(some, settings=SMALL)
     assert plan.env is None and "estimate" in plan.notes[-1]
     plan = make_plan(some.with_meta(env="Nowhere-v7"), settings=SMALL)
-    assert plan.env is None and "Nowhere-v7, which is not here" in plan.notes[0]
+    assert plan.env is None and "Nowhere-v7, which is unknown" in plan.notes[0]
     plan = make_plan(some.with_meta(env="hopper"), settings=SMALL)
-    assert plan.env is None and "states of 11 and actions of 3" in plan.notes[0]
+    assert plan.env is None and "observations of size 11 and actions of size 3" in plan.notes[0]
 
 
 def test_the_maze_has_settings_of_its_own(eps):
@@ -403,28 +404,28 @@ MISTAKES = {
     "setting": ({"settings": {"alfa": 1}}, "td3bc has no setting 'alfa'"),
     "variant": ({"variants": ("ss", "best")}, "--variants names best"),
     "seed": ({"seeds": (0, 0)}, "different whole numbers"),
-    "no seed": ({"seeds": 0}, "a single number is how many, from 1 to"),
+    "no seed": ({"seeds": 0}, "a single number is how many seeds, from 1 to"),
     "negative seed": ({"seeds": (-1, 2)}, "from 0 up"),
     "a seed that would repeat another": ({"seeds": (0, 2**32)}, r"below 2\*\*32"),
     "more seeds than there are": ({"seeds": 2**70}, "a single number is how many"),
     "quality twice": ({"quality": (50, 50)}, "one value twice"),
     "quality alike": ({"quality": (50, 50.0000001)}, "one value twice, in six digits"),
-    "model of an agent that needs none": ({"agent": "dt-joint", "idm": "robst"}, "--idm means nothing to dt-joint"),
-    "a model for nobody": ({"variants": ("baseline",), "idm": "paper"}, "--idm means nothing without the variant ss"),
-    "nothing to be sure of": ({"variants": ("oracle",), "certain": 0.5}, "--certain means nothing without"),
-    "updates of nothing": ({"variants": ("baseline",), "idm_updates": 9}, "--idm-updates means nothing without"),
-    "members of nothing": ({"variants": ("baseline",), "idm_members": 9}, "--idm-members means nothing without"),
-    "episodes of nothing": ({"env": "none", "episodes": 5}, "--episodes means nothing where"),
+    "model of an agent that needs none": ({"agent": "dt-joint", "idm": "robst"}, "--idm has no effect on dt-joint"),
+    "a model for nobody": ({"variants": ("baseline",), "idm": "paper"}, "--idm has no effect without the variant ss"),
+    "nothing to be sure of": ({"variants": ("oracle",), "certain": 0.5}, "--certain has no effect without"),
+    "updates of nothing": ({"variants": ("baseline",), "idm_updates": 9}, "--idm-updates has no effect without"),
+    "members of nothing": ({"variants": ("baseline",), "idm_members": 9}, "--idm-members has no effect without"),
+    "episodes of nothing": ({"env": "none", "episodes": 5}, "--episodes has no effect without an environment"),
     "quality": ({"quality": (120,)}, "quality is 120"),
     "too few": ({"quality": 5, "fraction": 0.5}, "raise --quality"),
     "certain": ({"certain": 1.5}, "--certain is 1.5"),
     "episodes": ({"episodes": 0}, "--episodes is 0"),
     "policy": ({"policy": "best"}, "--policy is best"),
     "env": ({"env": "Nowhere-v7"}, "Nowhere-v7"),
-    "other robot": ({"env": "hopper"}, "--env hopper: has states of 11"),
-    "wide": ({"setup": "wide"}, "hides no action"),
+    "other robot": ({"env": "hopper"}, "--env hopper: has observations of size 11"),
+    "wide": ({"setup": "wide"}, "hides no actions"),
     "decoupled": ({"setup": "decoupled", "quality": 50}, "drawn by thirds"),
-    "all kept": ({"fraction": 1.0, "quality": 100}, "keeps every action"),
+    "all kept": ({"fraction": 1.0, "quality": 100}, "hides no actions"),
     "foreign": ({"labelled_fraction": 0.3}, "coupled setup has no labelled_fraction"),
     "foreign third": ({"labelled": "low"}, "coupled setup has no labelled third"),
 }
@@ -447,7 +448,7 @@ def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, out
     assert len(outcome.tasks) % 2 == 0
 
     class Pairs(StageStore):
-        def labels(self, cell, done):
+        def save_labels(self, cell, done):
             names.add(threading.current_thread().name)
             pair.wait(patience())  # two threads are here at once, or none gets on
 
@@ -471,4 +472,4 @@ def test_an_error_among_threads_is_told_and_ends_them(monkeypatch):
         return number
 
     with pytest.raises(SsorlError, match="this one"):
-        algorithm1._at_once(fails, range(50))
+        algorithm1._map_threads(fails, range(50))

@@ -175,7 +175,7 @@ def test_the_disk_must_hold_three_checkpoints_and_a_policy(eps, done, tmp_path, 
 
 
 def test_episodes_do_not_count_where_nothing_is_played(eps, tmp_path, monkeypatch):
-    monkeypatch.setattr("ssorl.pipeline.algorithm1.FQE_UPDATES", 5)
+    monkeypatch.setattr("ssorl.pipeline.scoring.FQE_UPDATES", 5)
     choices = {"agent": "bc", "fraction": 0.2, "env": "none", "variants": ("baseline",), "settings": SMALL}
     one = run(eps, tmp_path / "r", **choices)
     record = json.loads((tmp_path / "r" / "config.json").read_text())
@@ -196,7 +196,7 @@ def test_default_folder_is_named_by_the_plan(eps, tmp_path, monkeypatch):
     save(eps, "my data.npz")
     one = run("my data.npz", variants=("baseline",), **CHOICES)
     assert one.folder.parent == Path("runs") and one.folder.name.startswith("my-data-bc-")
-    assert one.told["command"].startswith("ssorl.run('my data.npz', variants=('baseline',), agent='bc'")
+    assert one.told["command"].startswith("ssorl.run('my data.npz', agent='bc', fraction=0.2, variants=('baseline',)")
     assert run("my data.npz", variants=("baseline",), **CHOICES) == one  # found again by the same call
     assert set(one.scores) == {"baseline"} and one.told["idm"] is None  # nobody asked for labels
     assert len(list(Path("runs").iterdir())) == 1

@@ -22,7 +22,7 @@ from support.clock import patience
 
 from ssorl.data import save
 from ssorl.idm import IDMS, IdmConfig
-from ssorl.pipeline import algorithm1
+from ssorl.pipeline import algorithm1, scoring
 from ssorl.runs.run import run as run_alone
 from ssorl.study import executor as execute
 from ssorl.study import learning_curves, scheduler
@@ -492,7 +492,7 @@ def test_a_policy_that_cannot_be_played_does_not_cost_the_others_their_training(
         raise SsorlError("an action that is not finite")
 
     monkeypatch.setattr(execute, "play", play)
-    monkeypatch.setattr(algorithm1, "evaluate", no_look)
+    monkeypatch.setattr(scoring, "evaluate", no_look)
     fresh = []
 
     def tell(what: str, n: int, note: str = "") -> None:
@@ -510,8 +510,8 @@ def test_a_policy_that_cannot_be_played_does_not_cost_the_others_their_training(
 @pytest.mark.parametrize("limit", ["LARGEST", "LANES"])
 def test_policies_that_play_at_each_look_or_in_smaller_parts_earn_the_same(cells, done, tmp_path, monkeypatch, limit):
     monkeypatch.setattr(learning_curves, limit, 0)
-    calls, real = [], algorithm1.glimpse
-    monkeypatch.setattr(algorithm1, "glimpse", lambda *args: calls.append(len(args[1])) or real(*args))
+    calls, real = [], scoring.quick_scores
+    monkeypatch.setattr(scoring, "quick_scores", lambda *args: calls.append(len(args[1])) or real(*args))
     assert run(cells, tmp_path) == (5, {})
     assert calls == [1] * 10  # five runs, one after another here, two looks each; else all ten at once
     assert all(told(tmp_path, cell) == told(done, cell) for cell in cells)
@@ -519,9 +519,9 @@ def test_policies_that_play_at_each_look_or_in_smaller_parts_earn_the_same(cells
 
 def test_the_looks_at_runs_in_one_program_are_each_ones_own(cells, done, tmp_path, monkeypatch):
     """As on a GPU, where all runs are one group; in other bits, so that a return may differ by a little."""
-    calls, real = [], algorithm1.glimpse
+    calls, real = [], scoring.quick_scores
     monkeypatch.setattr(algorithm1, "train_many", partial(algorithm1.train_many, together=True))
-    monkeypatch.setattr(algorithm1, "glimpse", lambda *args: calls.append(len(args[1])) or real(*args))
+    monkeypatch.setattr(scoring, "quick_scores", lambda *args: calls.append(len(args[1])) or real(*args))
     assert run(cells, tmp_path) == (5, {})
     assert calls == [10]
     for cell in cells:
@@ -532,7 +532,7 @@ def test_the_looks_at_runs_in_one_program_are_each_ones_own(cells, done, tmp_pat
 
 def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_path, monkeypatch):
     """The policy of one run has diverged at its last look, and is well again when all play at the end."""
-    real, calls = algorithm1.evaluate, []
+    real, calls = scoring.evaluate, []
 
     def evaluate(players, *args):
         calls.append(len(players))
@@ -540,12 +540,12 @@ def test_a_look_that_cannot_be_played_costs_the_others_nothing(cells, done, tmp_
             raise SsorlError("an action that is not finite")
         return real(players, *args)
 
-    def policies_at(plan, look):
+    def snapshot_params(plan, look):
         params = jax.device_get(jax.vmap(plan.agent.policy)(look.state))
         return jax.tree.map(lambda x: x * np.nan, params) if (look.at, look.runs) == (20, range(1, 2)) else params
 
-    monkeypatch.setattr(algorithm1, "evaluate", evaluate)
-    monkeypatch.setattr(algorithm1, "policies_at", policies_at)
+    monkeypatch.setattr(scoring, "evaluate", evaluate)
+    monkeypatch.setattr(scoring, "snapshot_params", snapshot_params)
     assert run(cells, tmp_path) == (5, {})
     assert calls == [10] + [1] * 10
     curves = {cell: told(tmp_path, cell)["curve"]["score"] for cell in cells}
@@ -624,14 +624,14 @@ def test_a_file_that_means_something_else_is_refused(dataset, tmp_path, pointmas
 
 def test_a_diverged_run_takes_no_other_s_curve(cells, tmp_path, monkeypatch):
     """As on a GPU, where the policies of all runs at a look are in one file."""
-    real, train_many = learning_curves.algorithm1.players_at, algorithm1.train_many
+    real, train_many = scoring.snapshot_policies, algorithm1.train_many
 
-    def players_at(*args):
+    def snapshot_policies(*args):
         first, *rest = real(*args)
         return [first._replace(params=jax.tree.map(lambda x: np.full_like(x, np.nan), first.params)), *rest]
 
     monkeypatch.setattr(algorithm1, "train_many", lambda *args, **how: train_many(*args, **(how | {"together": True})))
-    monkeypatch.setattr(learning_curves.algorithm1, "players_at", players_at)
+    monkeypatch.setattr(scoring, "snapshot_policies", snapshot_policies)
     assert run(cells, tmp_path) == (5, {})
     curves = [told(tmp_path, cell)["curve"] for cell in cells]
     assert sum("score" in curve and None not in curve["score"] for curve in curves) == 4
