@@ -6,7 +6,6 @@ A model that was saved and loaded gives the same labels, bit for bit.
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
@@ -15,16 +14,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ssorl.data.formats.npz import meta_from_json, read_array
+from ssorl.data.formats.npz import meta_from_json
 from ssorl.data.validate import escaped
 from ssorl.idm import spec_class
 from ssorl.idm.base import NETWORK, IdmSpec
 from ssorl.idm.calibrate import Calibration, Span
 from ssorl.idm.label import Labeller, Taught, Validation
 from ssorl.utils.errors import DataError, SsorlError
-from ssorl.utils.files import DamagedError, atomic, read_json, write_json, write_npz
+from ssorl.utils.files import DamagedError, atomic, read_json, write_json
 from ssorl.utils.identity import check_names, identifying_fields
 from ssorl.utils.provenance import versions
+from ssorl.utils.sealed import Sealed, sealed_or_npz, write_sealed
 
 KIND, VERSION = "ssorl inverse dynamics model", 2
 LARGEST = {"n_obs": 1_000_000, "n_act": 100_000}
@@ -59,7 +59,7 @@ def save(ready: Labeller, path: Path | str) -> None:
     arrays = {**idm.arrays(), "known/low": ready.known.low, "known/high": ready.known.high}
     with atomic(path) as fresh:
         fresh.mkdir()
-        write_npz(fresh / "weights.npz", arrays)
+        write_sealed(fresh / "weights.npz", {"kind": KIND, "version": VERSION}, arrays)
         write_json(fresh / "idm.json", about)
 
 
@@ -80,8 +80,8 @@ def load(path: Path | str) -> Labeller:
         details = about.get("details", {})
         if not isinstance(details, dict):
             raise ValueError(f"its details are {escaped(details)}")
-        with zipfile.ZipFile(path / "weights.npz") as archive:
-            read = _Arrays(archive, str(path))
+        with sealed_or_npz(path / "weights.npz") as file:
+            read = _Arrays(file)
             idm = config.restore(n_obs, n_act, read, details)
             if (idm.n_obs, idm.n_act) != (n_obs, n_act):
                 raise ValueError(f"a model of {idm.n_obs} states and {idm.n_act} actions, expected {n_obs} and {n_act}")
@@ -109,25 +109,25 @@ def _config(path: Path, about: dict) -> IdmSpec:
 class _Arrays:
     """The arrays of a saved model, each checked against what the model expects."""
 
-    def __init__(self, archive: zipfile.ZipFile, source: str) -> None:
-        self.archive, self.source = archive, source
+    def __init__(self, file: Sealed) -> None:
+        self.file = file
 
     @property
     def names(self) -> list[str]:
         """The names of the arrays in the file."""
-        return [name.removesuffix(".npy") for name in self.archive.namelist()]
+        return self.file.names
 
     def __call__(
         self, name: str, shape: Sequence[int | None], dtype: Any = np.float32, finite: bool = True
     ) -> np.ndarray:
-        array = read_array(self.archive, name, self.source)
+        array = self.file.array(name)
         fits = len(shape) == array.ndim and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
         if not fits or (dtype is not None and array.dtype != dtype):
             due = (
                 f"{'' if dtype is None else np.dtype(dtype)}[{', '.join('…' if n is None else str(n) for n in shape)}]"
             )
             raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, expected {due}")
-        if array.dtype.hasobject or (finite and not np.isfinite(array).all()):
+        if finite and not np.isfinite(array).all():
             raise ValueError(f"{name} holds numbers that are not finite")
         return array
 

@@ -110,10 +110,10 @@ class Sealed:
                 raise ValueError(f"{name} is compressed or in an unknown array format")
             shape, fortran, stored = array_header(file)
             dtype = stored if like is None else np.dtype(like.dtype)
-            if stored.hasobject:
-                raise ValueError(f"{name} holds objects")
             if like is not None and (shape != tuple(like.shape) or stored != _stored(dtype)):
                 raise ValueError(f"{name} is {stored}{list(shape)}, expected {_stored(dtype)}{list(like.shape)}")
+            if stored.hasobject:
+                raise ValueError(f"{name} holds objects, and no objects are ever unpickled")
             n_bytes = math.prod(shape) * stored.itemsize
             if n_bytes > min(info.file_size, self.size):
                 raise ValueError(f"{name} is cut short")

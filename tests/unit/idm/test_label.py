@@ -235,7 +235,7 @@ def test_a_saved_model_labels_to_the_bit(tmp_path, full, ready):
     assert again.validation.mse.tobytes() == ready.validation.mse.tobytes()
     assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["idm.json", "weights.npz"]
     with np.load(tmp_path / "m" / "weights.npz", allow_pickle=False) as arrays:
-        assert all(a.dtype.kind in "fi" for a in arrays.values())
+        assert all(arrays[name].dtype.kind in "fi" for name in arrays.files if name != "about.json")
 
 
 def edit(path, change) -> None:

@@ -14,7 +14,9 @@ import numpy as np
 from ssorl import envs
 from ssorl.data.sim import sac
 from ssorl.utils.errors import SsorlError
-from ssorl.utils.files import DamagedError, read_npz, write_npz
+from ssorl.utils.files import DamagedError
+from ssorl.utils.sealed import sealed_or_npz, write_sealed
+from ssorl.utils.trees import flat
 
 if TYPE_CHECKING:
     from ssorl.data.sim.train import Loop, TrainConfig
@@ -25,8 +27,7 @@ def save_checkpoint(
 ) -> None:
     """All that the run needs to go on as if it had not stopped; no pickles."""
     filled = min(loop.iteration * config.n_envs, state.buffer.shape[1])
-    leaves = jax.tree.leaves(state._replace(buffer=state.buffer[:, :filled]))
-    arrays = {f"state{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays = {k: np.asarray(v) for k, v in flat(state._replace(buffer=state.buffer[:, :filled]), "state").items()}
     arrays |= {f"snap_{k}": v for k, v in stack_snaps(loop.snaps).items()}
     arrays |= {"act": loop.act, "ep_ret": loop.ep_ret, "ep_len": loop.ep_len, "obs": obs}
     if (sim := env.save()) is not None:
@@ -40,9 +41,10 @@ def save_checkpoint(
         "snap_returns": [s["returns"] for s in loop.snaps],
     }
     arrays["meta"] = np.array(json.dumps(meta))
-    write_npz(path, arrays)
+    write_sealed(path, {"kind": KIND}, arrays)
 
 
+KIND = "ssorl collector"
 # What may change between a stop and a resume without making it another run.
 FREE = ("steps", "threads", "eval_every", "eval_episodes", "checkpoint_every")
 
@@ -63,7 +65,8 @@ def load_checkpoint(
 def _load(
     path: Path, config: TrainConfig, state: sac.State, loop: Loop, env: envs.Env, obs: np.ndarray
 ) -> tuple[sac.State, np.ndarray]:
-    data = read_npz(path)
+    with sealed_or_npz(path) as file:
+        data = {name: file.array(name) for name in file.names}
     meta = json.loads(str(data["meta"]))
     want = json.loads(json.dumps(asdict(config)))
     changed = [k for k in want if k not in FREE and want[k] != meta["config"].get(k)]
@@ -71,7 +74,9 @@ def _load(
         was = ", ".join(f"{k} was {meta['config'].get(k)!r}" for k in changed)
         raise SsorlError(f"{path} is of another run ({was}); train into another folder, or without resuming")
     leaves, tree = jax.tree.flatten(state)
-    saved = [data[f"state{i}"] for i in range(len(leaves))]
+    # Version 0.1 numbered the leaves.
+    names = [f"state{i}" for i in range(len(leaves))] if "state0" in data else list(flat(state, "state"))
+    saved = [data[name] for name in names]
     # The buffer is saved only as far as it is filled; one longer than this run's is of a run with all its steps done.
     leaves = [
         jnp.asarray(s) if s.shape == old.shape or s.shape[1] > old.shape[1] else old.at[:, : s.shape[1]].set(s)

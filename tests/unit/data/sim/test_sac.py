@@ -174,7 +174,7 @@ def test_a_limit_of_the_environments_own_bootstraps(tmp_path, monkeypatch):
     monkeypatch.setattr(envs, "make", lambda name, n_envs, threads: OwnLimit(n_envs))
     train(replace(SMALL, steps=40), tmp_path)
     with np.load(tmp_path / "checkpoint.npz") as f:
-        state = next(f[name] for name in f.files if f[name].shape == (1, 40, 12))
+        state = next(f[name] for name in f.files if name.startswith("state/") and f[name].shape == (1, 40, 12))
         cont = sac.unpack(sac.SacConfig(4, 2), state[0]).cont
     inside = (np.abs(state[0, :, -4:-2]) <= 2).all(1)
     np.testing.assert_array_equal(cont, inside)  # 0 only where the mass left the arena
