@@ -48,7 +48,7 @@ PLAIN = [15] * 20
 CASES = {
     "constant dimensions": lambda: replace(e := system(PLAIN), obs=e.obs * np.array([1, 0, 1, 0], np.float32)),
     "rewards of 1e6": lambda: replace(e := system(PLAIN), rew=e.rew * np.float32(1e6)),
-    "rewards that never change": lambda: replace(e := system(PLAIN), rew=np.zeros_like(e.rew)),
+    "rewards that never change": lambda: replace(e := system(PLAIN), rew=np.ones_like(e.rew)),
     "actions in [0, 5]": lambda: system(PLAIN, low=0.0, high=5.0),
     "an action that never changes": lambda: replace(e := system(PLAIN), act=e.act * np.array([1, 0], np.float32)),
     "per-step gaps": lambda: gaps(system(PLAIN)),
@@ -83,6 +83,11 @@ SENTENCES: dict = {
     "one trajectory, all of it kept": (lambda: system([50]), {"fraction": 1.0, "quality": 100}, "hides no actions"),
     "all labelled, nothing to hide": (lambda: system(PLAIN), {"fraction": 1.0, "quality": 100}, "hides no actions"),
     "no action at all": (lambda: hide(system(PLAIN), slice(None)), {}, "no step has an action"),
+    "only zero rewards": (
+        lambda: replace(e := system(PLAIN), rew=np.zeros_like(e.rew)),
+        {"fraction": 0.3},
+        "every reward is 0, so TD3BC has nothing to learn from; add rewards",
+    ),
     "one action": (lambda: hide(system(PLAIN), slice(1, None)), {}, "1 steps have an action and at least 2"),
 }
 

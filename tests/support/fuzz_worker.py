@@ -156,7 +156,7 @@ def check(eps: Episodes) -> None:
     assert eps.start[0] == 0 and (eps.lengths >= 2).all() and eps.start[-1] == len(eps.rew) == len(eps.act)
     assert eps.obs.shape[0] == eps.n_steps + eps.n_episodes and eps.obs.ndim == eps.act.ndim == 2
     assert eps.rew.shape == eps.terminated.shape == (eps.n_steps,)
-    assert np.isfinite(eps.obs).all() and np.isfinite(eps.rew).all()
+    assert np.isfinite(eps.obs).all() and np.array_equal(np.isfinite(eps.rew), np.repeat(eps.rewarded, eps.lengths))
     missing = np.isnan(eps.act)
     assert (missing.all(1) | ~missing.any(1)).all()
     low, high = np.float32(eps.meta.act_low), np.float32(eps.meta.act_high)

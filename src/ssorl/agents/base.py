@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssorl.utils.errors import DataError
 from ssorl.utils.networks import Params, init_mlp
 
 State = Any  # a pytree of arrays: weights, targets, optimiser moments
@@ -178,6 +179,36 @@ class Agent(Protocol):
             The action [A] in [-1, 1] and the new memory.
         """
         ...
+
+
+def require_rewards(agent: Agent, eps: Any, valued_on_data: bool = False) -> None:
+    """Raise DataError if rewards are needed and trajectories have none, or the agent learns from zeros only.
+
+    An agent that learns without rewards has the class attribute `needs_rewards = False`.
+
+    Args:
+        agent: the agent that is to be trained.
+        eps: trajectories, an `ssorl.data.Episodes`.
+        valued_on_data: whether policies will be evaluated by fitted-Q evaluation, which needs rewards too.
+    """
+    name, missing = type(agent).__name__, int((~eps.rewarded).sum())
+    if not getattr(agent, "needs_rewards", True):
+        if missing and valued_on_data:
+            raise DataError(
+                f"{eps.meta.source}: {missing} of {len(eps)} trajectories have no rewards and there is no environment, "
+                "so nothing can evaluate the policies; name one with --env, or add rewards to the data"
+            )
+        return
+    if missing:
+        raise DataError(
+            f"{eps.meta.source}: {missing} of {len(eps)} trajectories have no rewards, which {name} learns from; add "
+            "rewards to the data, or choose behaviour cloning (--agent bc)"
+        )
+    if not eps.rew.any():
+        raise DataError(
+            f"{eps.meta.source}: every reward is 0, so {name} has nothing to learn from; add rewards to the data, or "
+            "choose behaviour cloning (--agent bc)"
+        )
 
 
 def init_twins(key: jax.Array, sizes: tuple[int, ...]) -> list[Params]:

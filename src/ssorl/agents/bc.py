@@ -27,6 +27,8 @@ class BC:
 
     revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
 
+    needs_rewards: ClassVar[bool] = False
+
     # quick: a twentieth of the work of an update, and a quarter of the updates.
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"paper": {}, "quick": {"batch": 256, "updates": 50_000}}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ssorl.data.episodes import Episodes
 from ssorl.envs.registry import horizon
 from ssorl.idm.base import IdmSpec
@@ -70,10 +72,11 @@ class RunNarrator(Listener):
             if cell.seed == plan.seeds[0]:
                 share, returns = task.data.labelled_share, task.data.returns
                 kept, rest = share > 0, share == 0
-                means = f"mean return {returns[kept].mean():,.0f}"
+                means = f"; mean return {returns[kept].mean():,.0f}"
                 means += f", the others {returns[rest].mean():,.0f}" if rest.any() else ""
+                means = "" if np.isnan(returns).any() else means
                 from_ = "" if cell.quality is None else f" from the bottom {cell.quality:g} %"
-                self.say("split", f"{kept.sum():,} of {len(share):,} trajectories keep their actions{from_}; {means}")
+                self.say("split", f"{kept.sum():,} of {len(share):,} trajectories keep their actions{from_}{means}")
 
     def has_labelled(self, plan: Plan, filled: dict[SplitKey, LabelledData]) -> None:
         """Tell what the first seed's labels are like."""

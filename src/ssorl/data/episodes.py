@@ -68,7 +68,7 @@ class Episodes:
 
     obs: np.ndarray  # [S+E, O] float32
     act: np.ndarray  # [S, A] float32, NaN = missing
-    rew: np.ndarray  # [S] float32
+    rew: np.ndarray  # [S] float32; a trajectory without rewards has NaN throughout
     terminated: np.ndarray  # [S] bool, True where the task ended; episodes without such a step were truncated
     start: np.ndarray  # [E+1] int64: first step of each episode, then S
     meta: Meta = field(default_factory=Meta)
@@ -118,8 +118,13 @@ class Episodes:
 
     @cached_property
     def returns(self) -> np.ndarray:
-        """Undiscounted return of each episode, [E] float64."""
+        """Undiscounted return of each episode, [E] float64; NaN for an episode without rewards."""
         return np.add.reduceat(self.rew, self.start[:-1], dtype=np.float64)
+
+    @cached_property
+    def rewarded(self) -> np.ndarray:
+        """Which episodes have rewards, [E] bool."""
+        return ~np.isnan(self.rew[self.start[:-1]])
 
     @cached_property
     def episode_of_step(self) -> np.ndarray:
@@ -150,8 +155,10 @@ class Episodes:
 
     def returns_to_go(self) -> np.ndarray:
         """Return the undiscounted sum of rewards from each step to the end of its episode, [S] float64."""
-        before = np.concatenate([[0.0], np.cumsum(self.rew, dtype=np.float64)])
-        return np.repeat(before[self.start[1:]], self.lengths) - before[:-1]
+        known = self.rewarded.all()  # one NaN in the sum would reach every later episode
+        before = np.concatenate([[0.0], np.cumsum(self.rew if known else np.nan_to_num(self.rew), dtype=np.float64)])
+        to_go = np.repeat(before[self.start[1:]], self.lengths) - before[:-1]
+        return to_go if known else np.where(np.isnan(self.rew), np.nan, to_go)
 
     def normalised_returns(self) -> np.ndarray | None:
         """Return the normalised return of each episode, [E], or None if the reference returns are unknown."""

@@ -98,7 +98,8 @@ def coupled(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int
     n_labelled = _count(eps, fraction, "--fraction")
     if not 0 < quality <= 100:
         raise DataError(f"--quality is {quality:g}; give a percentage above 0 and at most 100")
-    pool = order_by_return(eps)[: _round(quality / 100 * len(eps))]
+    by_return = quality < 100 or not np.isnan(eps.returns).any()  # all trajectories need no order
+    pool = order_by_return(eps)[: _round(quality / 100 * len(eps))] if by_return else np.arange(len(eps))
     if len(pool) < n_labelled:
         raise DataError(
             f"{eps.meta.source}: the bottom {quality:g} % has {len(pool)} of {len(eps)} trajectories, but {n_labelled} "
@@ -180,6 +181,7 @@ def wide(eps: Episodes, n_draws: int = 1000, n_bins: int = 40, seed: int = 0) ->
         n_bins: number of bins.
         seed: seed of the draw.
     """
+    _check_all_rewarded(eps)
     upper = np.linspace(eps.returns.min(), eps.returns.max(), n_bins + 1)[1:]
     upper[-1] = eps.returns.max()  # linspace may round it down, which would exclude the best trajectory
     bin_of = np.searchsorted(upper, eps.returns, side="left")
@@ -238,6 +240,7 @@ def truth(split: Split, eps: Episodes) -> np.ndarray:
 
 def order_by_return(eps: Episodes) -> np.ndarray:
     """Return the indices of trajectories from the lowest return to the highest, [E]; ties keep their order."""
+    _check_all_rewarded(eps)
     return np.argsort(eps.returns, kind="stable")
 
 
@@ -276,7 +279,7 @@ def first_copies(eps: Episodes) -> np.ndarray:
     if not hasattr(eps, "obs"):
         return np.arange(len(eps))
     ends = (eps.obs[eps.start[:-1] + np.arange(len(eps))], eps.obs[eps.start[1:] + np.arange(len(eps))])
-    summary = np.column_stack([eps.lengths, eps.returns, *ends])
+    summary = np.column_stack([eps.lengths, np.nan_to_num(eps.returns), *ends])  # NaN never equals NaN
     _, first, group, n = np.unique(summary, axis=0, return_index=True, return_inverse=True, return_counts=True)
     out, alike = first[group.reshape(-1)], np.flatnonzero(n[group.reshape(-1)] > 1)
     if len(alike):  # different paths may share length, return and both ends, so compare their digests
@@ -332,4 +335,15 @@ def _check_all_labelled(eps: Episodes) -> None:
         raise DataError(
             f"{eps.meta.source}: {len(partial)} of {len(eps)} trajectories already lack actions (the first is number "
             f"{partial[0]}); use the data as it is, without a split"
+        )
+
+
+def _check_all_rewarded(eps: Episodes) -> None:
+    """Raise DataError if a trajectory has no rewards."""
+    missing = np.flatnonzero(np.isnan(eps.returns))
+    if len(missing):
+        raise DataError(
+            f"{eps.meta.source}: {len(missing)} of {len(eps)} trajectories have no rewards (the first is number "
+            f"{missing[0]}), so they cannot be ordered by return; add rewards, or draw from all trajectories with "
+            "--quality 100"
         )

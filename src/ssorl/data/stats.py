@@ -73,8 +73,8 @@ def profile(eps: Episodes) -> dict:
         "partly_labelled_trajectories": int(((eps.labelled_share > 0) & (eps.labelled_share < 1)).sum()),
         "terminated_share": float(eps.terminated[eps.start[1:] - 1].mean()),
         "length": moments_and_range(eps.lengths),
-        "return": moments_and_range(eps.returns),
-        "normalised_return": None if norm is None else moments_and_range(norm),
+        "return": moments_and_range(eps.returns[eps.rewarded]) if eps.rewarded.any() else None,
+        "normalised_return": None if norm is None or not eps.rewarded.any() else moments_and_range(norm[eps.rewarded]),
         "action_range": {
             "low": list(eps.meta.act_low),
             "high": list(eps.meta.act_high),
@@ -145,9 +145,15 @@ def data_warnings(eps: Episodes) -> list[str]:
         out += _range_warnings(act, eps.meta) + _category_warnings(act)
     elif eps.n_steps:
         out.append("no step has an action, so no inverse dynamics model can be trained on this data")
-    if (eps.rew == eps.rew[0]).all():
-        out.append(f"every reward is {eps.rew[0]:g}")
-    largest, mean = np.abs(eps.rew).max(), np.abs(eps.rew).mean(dtype=np.float64)
+    if not eps.rewarded.all():
+        subject = f"{(~eps.rewarded).sum()} trajectories have no" if eps.rewarded.any() else "no trajectory has"
+        out.append(
+            f"{subject} rewards: labelling and behaviour cloning need none, but other agents and splits by return do"
+        )
+    rew = eps.rew if eps.rewarded.all() else eps.rew[~np.isnan(eps.rew)]
+    if len(rew) and (rew == rew[0]).all():
+        out.append(f"every reward is {rew[0]:g}")
+    largest, mean = np.abs(rew).max(initial=0), np.abs(rew).mean(dtype=np.float64) if len(rew) else 0.0
     if 0 < largest < MIN_REWARD or mean > MAX_REWARD:
         out.append(
             f"rewards have a mean magnitude of {mean:.2g} and at most {largest:.2g}, but td3bc, cql and iql are tuned "

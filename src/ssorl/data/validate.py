@@ -36,7 +36,7 @@ class Raw(NamedTuple):
 
     obs: np.ndarray  # [S+E, O]
     act: np.ndarray | None  # [S, A]
-    rew: np.ndarray  # [S]
+    rew: np.ndarray  # [S], NaN throughout a trajectory without rewards
     terminated: np.ndarray  # [S] bool
     lengths: np.ndarray  # [E]
     dropped: int = 0  # trajectories that lost their last step; 0 if the metadata has a note about it
@@ -123,7 +123,7 @@ def build(
     Args:
         obs: observations [S+E, O].
         act: actions [S, A], NaN where missing; None if no action is known.
-        rew: rewards [S].
+        rew: rewards [S], NaN throughout a trajectory without rewards.
         terminated: [S], whether each step ended the task.
         lengths: steps of each trajectory [E].
         meta: metadata; if it has no action range, `action_range` provides one.
@@ -183,7 +183,7 @@ def build(
         )
     finite_obs = _finite(src, "observation", obs, start + np.arange(len(start)), number)
     meta, obs = meta.with_notes(*precision_warnings(obs)), finite_obs
-    rew = _finite(src, "reward", rew[:, None], start, number)[:, 0]
+    rew = _check_rewards(src, rew, start, number)
     ended = np.flatnonzero(terminated)
     inner = ended[~np.isin(ended, start[1:] - 1)]
     if len(inner):
@@ -250,8 +250,19 @@ def _finite(src: str, name: str, values: np.ndarray, start: np.ndarray, number: 
     e, t = _locate(row, start, number)
     raise DataError(
         f"{src}: trajectory {e} has the {name} {values[row, dim]} at step {t}, dimension {dim}; "
-        "repair it or leave the trajectory out (only actions may be missing)"
+        "repair it or leave the trajectory out (only actions, or all rewards of a trajectory, may be missing)"
     )
+
+
+def _check_rewards(src: str, rew: np.ndarray, start: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Return the rewards as float32; raise DataError if one is not finite in a trajectory that has rewards."""
+    missing = np.isnan(rew)
+    if not missing.any():
+        return _finite(src, "reward", rew[:, None], start, number)[:, 0]
+    without = np.repeat(np.logical_and.reduceat(missing, start[:-1]), np.diff(start))
+    out = _finite(src, "reward", np.where(without, 0, rew)[:, None], start, number)[:, 0]
+    out[without] = np.nan
+    return out
 
 
 def _check_actions(src: str, act: np.ndarray, start: np.ndarray, number: np.ndarray) -> np.ndarray:

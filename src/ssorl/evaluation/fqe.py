@@ -75,7 +75,7 @@ def fqe(
         progress: called as `progress(updates, note)` after each chunk of updates.
 
     Raises:
-        DataError: no step has an action.
+        DataError: no step has an action, or a trajectory has no rewards.
         SsorlError: a setting is invalid, the policy does not fit the data, or the values diverged.
     """
     for name, value, valid in (("updates", updates, updates >= 1), ("gamma", gamma, 0 <= gamma < 1)):
@@ -84,6 +84,11 @@ def fqe(
     steps = np.flatnonzero(eps.labelled)
     if not len(steps):
         raise DataError(f"{eps.meta.source}: no step has an action, so FQE cannot fit a value; label the steps first")
+    if not eps.rewarded.all():
+        raise DataError(
+            f"{eps.meta.source}: {(~eps.rewarded).sum()} of {len(eps)} trajectories have no rewards, so policies "
+            "cannot be valued on the data; add rewards, or name an environment to evaluate in (--env)"
+        )
     if (player.n_obs, player.n_act) != (eps.n_obs, eps.n_act):
         raise SsorlError(
             f"the policy was trained on observations of size {player.n_obs} and actions of size {player.n_act}, but "

@@ -39,8 +39,8 @@ class Taught(NamedTuple):
 
     trajectories: int
     steps: int
-    lowest: float
-    highest: float
+    lowest: float | None  # None: these trajectories have no rewards
+    highest: float | None
     variance: tuple[float, ...]  # of the true actions in [-1, 1], by dimension: what guessing their mean is off by
 
     @property
@@ -74,10 +74,12 @@ class Labels(NamedTuple):
 
 def labeller(idm: FittedIdm, eps: Episodes) -> Labeller:
     """Make a model fitted to `eps` ready to label: measure and calibrate it on the steps it was not fitted to."""
-    returns = eps.returns[eps.labelled_share > 0]
+    returns = eps.returns[(eps.labelled_share > 0) & eps.rewarded]
+    lowest, highest = (float(returns.min()), float(returns.max())) if len(returns) else (None, None)
     # In float64, for the reason given in `fit._moves`.
     variance = scale(eps.act[eps.labelled], eps.meta).var(0, np.float64).tolist()
-    taught = Taught(len(returns), int(eps.labelled.sum()), float(returns.min()), float(returns.max()), tuple(variance))
+    n_taught = int((eps.labelled_share > 0).sum())
+    taught = Taught(n_taught, int(eps.labelled.sum()), lowest, highest, tuple(variance))
     steps, validation, calibration = held_out(idm, eps), None, None
     if len(steps):
         out = predict(idm, eps, steps)

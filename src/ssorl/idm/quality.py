@@ -232,8 +232,8 @@ def _by_episode(
 
 
 def _by_return(found: dict) -> list[dict]:
-    """Equally many trajectories a group, from the lowest returns to the highest."""
-    order = np.argsort(found["return"], kind="stable")
+    """Equally many trajectories a group, from the lowest returns to the highest; without those that have no rewards."""
+    order = np.argsort(found["return"], kind="stable")[: np.isfinite(found["return"]).sum()]  # NaN comes last
     groups = [g for g in np.array_split(order, min(BINS, len(order))) if len(g)] if len(order) else []
     return [
         {
@@ -255,7 +255,7 @@ def _worst(found: dict) -> list[dict]:
     return [
         {
             "trajectory": int(found["trajectory"][i]),
-            "return": float(found["return"][i]),
+            "return": None if np.isnan(found["return"][i]) else float(found["return"][i]),
             "proxy_steps": int(found["proxy_steps"][i]),
             "std": float(np.sqrt(found["variance"][i])),
             "rmse": None if "mse" not in found else float(np.sqrt(found["mse"][i])),

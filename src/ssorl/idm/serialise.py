@@ -195,7 +195,7 @@ def _taught(about: dict, n_act: int) -> Taught:
     variance = tuple(float(x) for x in found["variance"])
     if len(variance) != n_act:
         raise ValueError(f"variances of {len(variance)} numbers for {n_act} actions")
-    lowest, highest = float(found["lowest"]), float(found["highest"])
+    lowest, highest = (None if found[k] is None else float(found[k]) for k in ("lowest", "highest"))
     return Taught(int(found["trajectories"]), int(found["steps"]), lowest, highest, variance)
 
 

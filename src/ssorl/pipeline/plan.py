@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any, Literal, NamedTuple
 
 from ssorl.agents import AGENTS
-from ssorl.agents.base import Agent
+from ssorl.agents.base import Agent, require_rewards
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split, Third
@@ -184,6 +184,7 @@ def make_plan(
         )
     notes += counted_as_true(eps.meta)
     learner = arguments.make_agent(agent, preset, settings or {}, env_name, eps)
+    require_rewards(learner, eps, env_name is None)
     name = agent if isinstance(agent, str) and ":" not in agent else AGENTS.name_of(type(learner))
     variants = arguments.check_variants(variants, truth_known, notes)
     labelling = {"--idm": idm, "--certain": certain, "--idm-updates": idm_updates, "--idm-members": idm_members}

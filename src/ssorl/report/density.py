@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ssorl.data.episodes import Episodes
+from ssorl.utils.errors import DataError
 from ssorl.utils.files import atomic
 
 LABELLED, UNLABELLED = "#0072b2", "#e69f00"  # distinct for colour-blind readers
@@ -40,6 +41,11 @@ def plot(eps: Episodes, path: Path | str, title: str | None = None) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    if not eps.rewarded.any():
+        raise DataError(
+            f"{eps.meta.source}: no trajectory has rewards, so there are no returns to draw; leave out --plot"
+        )
+    eps = eps if eps.rewarded.all() else eps.take(eps.rewarded)
     norm = eps.normalised_returns()
     values, label = (eps.returns, "return") if norm is None else (norm, "normalised return")
     labelled = eps.labelled_share > 0

@@ -90,8 +90,13 @@ def _plot_by_return(axis, report: dict) -> None:
     """Plot the error and the predicted std against the return of the trajectory."""
     bins = report["by_return"]
     x = [b["return"] for b in bins]
+    if not bins:
+        axis.set_axis_off()
+        axis.text(0.5, 0.5, "the trajectories have no rewards", ha="center", transform=axis.transAxes, color="grey")
+        return
     low, high = report["model"]["labelled_returns"]
-    axis.axvspan(low, high, color=HELD_OUT, alpha=0.1, lw=0, label="returns of labelled trajectories")
+    if low is not None:
+        axis.axvspan(low, high, color=HELD_OUT, alpha=0.1, lw=0, label="returns of labelled trajectories")
     axis.plot(x, [50 * b["std"] for b in bins], "o-", color=EXPECTED, label="expected")
     if report["truth"]:
         axis.plot(x, [50 * b["rmse"] for b in bins], "s-", color=TRUE, label="measured")
@@ -105,8 +110,11 @@ def _plot_worst(axis, report: dict) -> None:
     rows = report["worst"][:N_WORST][::-1]
     values = [50 * (row["rmse"] if measured else row["std"]) for row in rows]
     axis.barh(range(len(rows)), values, color=TRUE if measured else EXPECTED, height=0.7)
+    returns = ["" if row["return"] is None else f", return {row['return']:.4g}" for row in rows]
     axis.set_yticks(
-        range(len(rows)), [f"no. {row['trajectory']}, return {row['return']:.4g}" for row in rows], fontsize=9
+        range(len(rows)),
+        [f"no. {row['trajectory']}{text}" for row, text in zip(rows, returns, strict=True)],
+        fontsize=9,
     )
     for i, row in enumerate(rows):
         if row["unseen_share"] >= 0.005:

@@ -136,8 +136,8 @@ def _split(plan: Plan, task: SplitData, cell: SplitKey, scale: Scale) -> dict:
         "n_labelled": int((share > 0).sum()),
         "n_unlabelled": int((share == 0).sum()),
         "n_steps": data.n_steps,
-        "labelled_return": _some(returns[share > 0]),
-        "unlabelled_return": _some(returns[share == 0]),
+        "labelled_return": _some(returns[(share > 0) & data.rewarded]),
+        "unlabelled_return": _some(returns[(share == 0) & data.rewarded]),
     }
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssorl.agents.base import Agent, Metrics, Pool, State, Table
+from ssorl.agents.base import Agent, Metrics, Pool, State, Table, require_rewards
 from ssorl.data.episodes import Episodes
 from ssorl.data.stats import Standardiser
 from ssorl.training.checkpoint import TrainingCheckpoint, groups_in, identify, identify_data, identify_run, load, save
@@ -101,6 +101,8 @@ def train_many(
     agent = settled(agent)
     pools = [_steps(run, number, agent.view.needs_actions) for number, run in enumerate(runs)]
     _check_sizes(runs)
+    for eps in {id(run.eps): run.eps for run in runs}.values():
+        require_rewards(agent, eps)
     together = jax.default_backend() != "cpu" if together is None else together
     call = _Call(agent, every, callback, progress, average, None if folder is None else Path(folder))
     with locked(call.folder) if call.folder else nullcontext():

@@ -1,0 +1,120 @@
+"""Trajectories without rewards: NaN in `rew`, which labelling and BC accept and all else refuses in a sentence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from support.episodes import make_episodes
+
+from ssorl.agents import make
+from ssorl.agents.base import require_rewards
+from ssorl.data import load, save
+from ssorl.data.split import apply, coupled, decoupled, first_copies, wide
+from ssorl.data.stats import profile
+from ssorl.data.validate import build
+from ssorl.idm.fill import fill, resolve
+from ssorl.idm.serialise import load as load_model
+from ssorl.idm.serialise import save as save_model
+from ssorl.training.engine import TrainingRun, train
+from ssorl.utils.errors import DataError
+
+
+@pytest.fixture
+def bare():
+    """Six trajectories; the second and the last have no rewards."""
+    eps = make_episodes([3, 4, 2, 5, 3, 4])
+    rew = eps.rew.copy()
+    rew[3:7] = rew[-4:] = np.nan
+    return replace(eps, rew=rew)
+
+
+@pytest.fixture
+def without(bare):
+    return replace(bare, rew=np.full_like(bare.rew, np.nan))
+
+
+def test_what_follows_from_rewards_is_missing_there_and_there_alone(bare):
+    full = make_episodes([3, 4, 2, 5, 3, 4])
+    assert bare.rewarded.tolist() == [True, False, True, True, True, False]
+    assert np.isnan(bare.returns[[1, 5]]).all()
+    has = np.repeat(bare.rewarded, bare.lengths)
+    np.testing.assert_allclose(bare.returns[bare.rewarded], full.returns[bare.rewarded])
+    np.testing.assert_allclose(bare.returns_to_go()[has], full.returns_to_go()[has], atol=1e-5)
+    assert np.isnan(bare.returns_to_go()[~has]).all()
+
+
+def test_rewards_are_there_for_a_whole_trajectory_or_not_at_all(bare):
+    parts = (bare.obs, bare.act, bare.rew, bare.terminated, bare.lengths, bare.meta)
+    assert build(*parts).same(bare)
+    rew = bare.rew.copy()
+    rew[8] = np.nan
+    with pytest.raises(DataError, match=r"trajectory 2 has the reward nan at step 1.*all rewards of a trajectory, may"):
+        build(*parts[:2], rew, *parts[3:])
+    rew = bare.rew.copy()
+    rew[8] = np.inf
+    with pytest.raises(DataError, match=r"trajectory 2 has the reward inf at step 1"):
+        build(*parts[:2], rew, *parts[3:])
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".hdf5", ".pkl"])
+def test_files_keep_what_is_missing(bare, tmp_path, suffix):
+    save(bare, tmp_path / f"set{suffix}")
+    assert load(tmp_path / f"set{suffix}").same(bare)
+
+
+def test_the_profile_says_so_and_is_json(bare, without):
+    told = profile(bare)
+    assert json.loads(json.dumps(told, allow_nan=False))["return"]["min"] == bare.returns[bare.rewarded].min()
+    assert any(line.startswith("2 trajectories have no rewards") for line in told["warnings"])
+    told = profile(without)
+    assert told["return"] is None and not any("every reward" in line for line in told["warnings"])
+    assert any(line.startswith("no trajectory has rewards") for line in told["warnings"])
+
+
+def test_splits_by_return_refuse_and_a_split_of_all_does_not(bare):
+    refusals = [lambda: coupled(bare, 0.5, 50), lambda: decoupled(bare, "low", 0.2), lambda: wide(bare, 5, 3)]
+    for draw in refusals:
+        with pytest.raises(DataError, match=r"2 of 6 trajectories have no rewards \(.* number 1\).*--quality"):
+            draw()
+    drawn = coupled(bare, 0.5, 100)
+    assert len(drawn.labelled) == 3 and apply(drawn, bare).labelled.any()
+
+
+def test_copies_are_known_without_rewards(without):
+    twice = without.take(np.array([0, 1, 0, 2]))
+    assert first_copies(twice).tolist() == [0, 1, 0, 3]
+
+
+def test_agents_that_need_rewards_say_who_does_not(bare, without):
+    for name in ("td3bc", "cql", "iql", "dt"):
+        with pytest.raises(DataError, match=r"2 of 6 trajectories have no rewards, which .*--agent bc"):
+            require_rewards(make(name), bare)
+    with pytest.raises(DataError, match=r"every reward is 0"):
+        require_rewards(make("iql"), replace(bare, rew=np.zeros_like(bare.rew)))
+    bc = make("bc", hidden=(4,), batch=4, updates=2)
+    require_rewards(bc, without)
+    with pytest.raises(DataError, match=r"there is no environment.*--env"):
+        require_rewards(bc, without, valued_on_data=True)
+    done = train(bc, TrainingRun(without, 0), every=2)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(done.policy))
+
+
+def test_labels_need_no_rewards(without, tmp_path):
+    eps = make_episodes([12] * 8, seed=3)
+    eps = replace(eps, rew=np.full_like(eps.rew, np.nan))
+    act = eps.act.copy()
+    act[eps.start[4] :] = np.nan
+    done = fill(replace(eps, act=act), resolve("paper", "quick", steps=4, members=2))
+    assert done.eps.labelled.all() and done.report["by_return"] == []
+    json.dumps(done.report, allow_nan=False)
+    save_model(done.ready, tmp_path / "model")
+    assert load_model(tmp_path / "model").taught == done.ready.taught
+
+    from ssorl.report.labels import plot  # the figure says that there are no returns
+
+    plot(done.report, tmp_path / "labels.png")
+    assert (tmp_path / "labels.png").stat().st_size > 0
