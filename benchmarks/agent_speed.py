@@ -25,7 +25,7 @@ from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.validate import build
 from ssorl.training.engine import TrainingRun, train_many
 from ssorl.utils import kernels
-from ssorl.utils.kernels import wanted
+from ssorl.utils.kernels import kernel_for
 
 CASES = (
     "td3bc:5120:1",
@@ -61,7 +61,7 @@ def measure(case: str, half: bool | None, seconds: float) -> dict:
     fused: list[bool] = []
 
     def watched(*args):
-        found = wanted(*args)
+        found = kernel_for(*args)
         fused.append(found is not None)
         return found
 

@@ -55,7 +55,7 @@ def distance(agent, params, scaler, eps) -> dict[str, float]:
     @jax.jit
     def some(key):
         batch = agent.view.draw(table, pool, key)
-        mean = linear(params["mean"], agent.read(params, batch, STATES))
+        mean = linear(params["mean"], agent.features(params, batch, STATES))
         return jnp.square(jnp.tanh(mean) - batch.act).mean(-1), batch.time, batch.mask
 
     batches = [some(key) for key in jax.random.split(jax.random.key(0), 100)]

@@ -73,7 +73,7 @@ def test_importance_weights_measure_the_space_of_actions(mean, log_std):
     """For Q = 0 each of the three sources estimates the integral of 1, the volume 2^A, whatever the policy."""
     n_act, n = 2, 40_000
     at = cql.Normal(jnp.full((1, n_act), mean), jnp.full((1, n_act), log_std))
-    tried = cql.candidates(at, at._replace(mean=-at.mean), cql.draw(jax.random.key(1), n, 1, n_act))
+    tried = cql.sample_candidates(at, at._replace(mean=-at.mean), cql.draw_noise(jax.random.key(1), n, 1, n_act))
     volumes = np.exp(-np.asarray(tried.log_prob)).reshape(3, n).mean(1)
     np.testing.assert_allclose(volumes, 4.0, rtol=0.03)
     assert np.abs(tried.act).max() <= 1 and tried.act.shape == (3 * n, 1, n_act)

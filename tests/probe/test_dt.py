@@ -100,8 +100,8 @@ def test_the_settings_of_the_paper():
     assert (got.temperature, got.temperature_lr, got.lambda_s, got.lambda_r) == (0.1, 1e-4, 0.01, 0.1)
 
 
-def test_heads_share_the_width():
-    with pytest.raises(SsorlError, match="width is 512, which 3 heads cannot share"):
+def test_the_width_is_a_multiple_of_the_heads():
+    with pytest.raises(SsorlError, match="width is 512 and heads is 3; choose a width that is a multiple"):
         make("dt", heads=3).init(jax.random.key(0), N_OBS, N_ACT)
 
 
@@ -140,7 +140,7 @@ def test_no_token_sees_a_later_one(params, inputs, kind):
 
 
 def test_asking_for_states_alone_changes_nothing(params, inputs):
-    whole, states = jax.jit(lambda *x: [gpt(params["body"], *x, heads=2, ask=ask) for ask in (slice(None), STATES)])(
+    whole, states = jax.jit(lambda *x: [gpt(params["body"], *x, heads=2, out_tokens=t) for t in (slice(None), STATES)])(
         *inputs
     )
     np.testing.assert_allclose(states, whole[STATES], atol=1e-5)
@@ -168,7 +168,7 @@ def test_acting_step_by_step_is_reading_the_window(agent, params):
         own = np.minimum(np.arange(first, first + K), n - 1)
         true = np.ones(K, bool)
         window = Window(obs[own], act[own], eps.rew[own], obs[own], rtg[own], time[own], true, true)
-        want = np.tanh(normal(params, agent.read(params, window, STATES))[0])[t - first]
+        want = np.tanh(normal(params, agent.features(params, window, STATES))[0])[t - first]
         np.testing.assert_allclose(got, want, atol=1e-5)
 
 

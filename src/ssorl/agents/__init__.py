@@ -29,22 +29,26 @@ ATTRIBUTES = ("PRESETS", "updates", "period", "view")
 
 
 def check_agent(name: str, kind: Any) -> type[Agent]:
-    """Return the class if it has all that an agent needs.
+    """Return the class if it meets the interface of `Agent`.
+
+    Args:
+        name: the agent's name, for messages.
+        kind: the class.
 
     Raises:
         SsorlError: it is not a frozen dataclass with defaults, or it lacks a method or an attribute.
     """
     if not isinstance(kind, type):
-        raise SsorlError(f"the agent {name} is {kind!r}; an agent is a class, a frozen dataclass of its settings")
+        raise SsorlError(f"the agent {name} is {kind!r}; give a class, a frozen dataclass of the agent's settings")
     if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise SsorlError(f"the agent {name}: {kind.__name__} is not a frozen dataclass; see docs/your-own-agent.md")
-    if bare := [f.name for f in fields(kind) if f.default is MISSING]:
-        raise SsorlError(f"the agent {name}: the setting {bare[0]} has no default; give it one")
+    if without_default := [f.name for f in fields(kind) if f.default is MISSING]:
+        raise SsorlError(f"the agent {name}: the setting {without_default[0]} has no default; add one")
     settings = {f.name for f in fields(kind)}
-    lacking = [one for one in METHODS if not callable(getattr(kind, one, None))]
-    lacking += [one for one in ATTRIBUTES if not hasattr(kind, one) and one not in settings]
-    if lacking:
-        raise SsorlError(f"the agent {name}: {kind.__name__} has no {lacking[0]}; see docs/your-own-agent.md")
+    missing = [method for method in METHODS if not callable(getattr(kind, method, None))]
+    missing += [attribute for attribute in ATTRIBUTES if not hasattr(kind, attribute) and attribute not in settings]
+    if missing:
+        raise SsorlError(f"the agent {name}: {kind.__name__} has no {missing[0]}; see docs/your-own-agent.md")
     return cast(type[Agent], kind)
 
 
@@ -52,28 +56,28 @@ AGENTS: Registry[type[Agent]] = Registry("agent", "ssorl.agents", "--agent", BUI
 
 
 def register_agent(name: str, kind: type[Agent]) -> None:
-    """Make an agent known under a name in this process, as `AGENTS` knows the built-in ones.
+    """Register an agent class under a name in this process.
 
-    Other processes do not know it. A package that declares the class as an entry point of the group `ssorl.agents`
-    makes it known wherever the package is installed.
+    Other processes do not have the registration. To make an agent available wherever its package is installed, declare
+    the class as an entry point of the group `ssorl.agents`.
 
     Args:
-        name: what `--agent`, files and results call it; not the name of a built-in agent.
+        name: the agent's name for `--agent`, in files and in results; built-in names are taken.
         kind: the class, a frozen dataclass with the methods of `ssorl.agents.base.Agent`.
 
     Raises:
-        SsorlError: the name is taken, or the class lacks something.
+        SsorlError: the name is taken, or the class does not meet the interface.
     """
     AGENTS.register(name, kind)
 
 
 def make(name: str, preset: str = "paper", **settings: Any) -> Agent:
-    """Return the agent of that name with a preset and changes to it.
+    """Return an agent by name, with a preset and changed settings.
 
     Args:
-        name: a built-in, registered or installed agent; where it is a `TrustedName` also `module:Class`.
+        name: a built-in, registered or installed agent; a `TrustedName` may also be `module:Class`.
         preset: `paper` has the published settings; `quick` is lighter, for a CPU.
-        **settings: fields of the agent.
+        **settings: fields of the agent that differ from the preset.
 
     Raises:
         SsorlError: there is no such agent, preset or setting.
@@ -86,12 +90,12 @@ def make(name: str, preset: str = "paper", **settings: Any) -> Agent:
 
 
 def resolve(agent: str | Agent | type[Agent], preset: str = "paper", settings: dict[str, Any] | None = None) -> Agent:
-    """Return the agent that the user chose by name, class or instance; classes and instances become known by it.
+    """Return the agent that the user chose by name, class or instance; register a class that is new.
 
     Args:
-        agent: a name, `module:Class`, a class, or an instance, which brings its own settings.
-        preset: as for `make`; without effect on an instance.
-        settings: fields of the agent.
+        agent: a name, `module:Class`, a class, or an instance, which has its own settings.
+        preset: as for `make`; it has no effect on an instance.
+        settings: fields of the agent that differ from the preset; not for an instance.
 
     Raises:
         SsorlError: there is no such agent, preset or setting, or an instance comes with settings.
@@ -100,18 +104,18 @@ def resolve(agent: str | Agent | type[Agent], preset: str = "paper", settings: d
     if isinstance(agent, str | type):
         return make(agent if isinstance(agent, str) else AGENTS.name_of(kind), preset, **(settings or {}))
     if settings:
-        raise SsorlError(f"{next(iter(settings))} is a setting of the agent, which was given ready-made; set it there")
+        raise SsorlError(f"the agent is an instance, so {next(iter(settings))} has no effect; set it on the instance")
     return agent
 
 
 def agent_class(agent: str | Agent | type[Agent]) -> type[Agent]:
-    """Return the class of the agent that the user named or passed, which is known in this process from then on.
+    """Return the class of the agent that the user chose by name, class or instance; register a class that is new.
 
     Args:
         agent: a name, `module:Class`, a class, or an instance.
 
     Raises:
-        SsorlError: there is no such agent, or the class lacks something.
+        SsorlError: there is no such agent, or the class does not meet the interface.
     """
     if isinstance(agent, str):
         return AGENTS.find(TrustedName(agent))

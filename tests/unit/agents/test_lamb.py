@@ -1,4 +1,4 @@
-"""LAMB in few kernels is optax's LAMB."""
+"""LAMB in few kernels equals optax's LAMB."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,14 @@ import numpy as np
 import optax
 import pytest
 
-from ssorl.agents.lamb import clipped_lamb, squares
+from ssorl.agents.lamb import clipped_lamb, sums_of_squares
 
-SHAPES = {"large": (32, 48), "odd": (7, 11), "zeros": (3,), "prime": (521,), "one": (), "still": (5,)}
+SHAPES = {"large": (32, 48), "odd": (7, 11), "zeros": (3,), "prime": (521,), "scalar": (), "constant": (5,)}
 
 
 @pytest.mark.parametrize("clip", [0.25, 1000.0])
-def test_it_takes_the_steps_of_optax(clip):
-    """Ten of them, with an array that starts at zero and one whose gradient and decay leave it there."""
+def test_ten_updates_equal_those_of_optax(clip):
+    """One array starts at zero; another starts at zero and stays there, because its gradient is zero."""
     rng = np.random.default_rng(0)
 
     def lr(count):
@@ -22,28 +22,28 @@ def test_it_takes_the_steps_of_optax(clip):
     ours = clipped_lamb(clip, lr, 0.01)
     theirs = optax.chain(optax.clip_by_global_norm(clip), optax.lamb(lr, eps=1e-8, weight_decay=0.01))
     params = {name: jnp.asarray(rng.standard_normal(shape), jnp.float32) for name, shape in SHAPES.items()}
-    params |= {name: jnp.zeros(SHAPES[name]) for name in ("zeros", "still")}
-    one, two = [(params, opt.init(params)) for opt in (ours, theirs)]
-    assert jax.tree.structure(one) == jax.tree.structure(two)  # checkpoints have optax's names
+    params |= {name: jnp.zeros(SHAPES[name]) for name in ("zeros", "constant")}
+    a, b = [(params, opt.init(params)) for opt in (ours, theirs)]
+    assert jax.tree.structure(a) == jax.tree.structure(b)  # checkpoints have optax's names
 
     @jax.jit
-    def step(one, two, grad):
-        found = []
-        for opt, (params, state) in ((ours, one), (theirs, two)):
-            move, state = opt.update(grad, state, params)
-            found.append((optax.apply_updates(params, move), state))
-        return found
+    def step(a, b, grad):
+        after = []
+        for opt, (params, state) in ((ours, a), (theirs, b)):
+            change, state = opt.update(grad, state, params)
+            after.append((optax.apply_updates(params, change), state))
+        return after
 
     for _ in range(10):
         grad = {name: jnp.asarray(rng.standard_normal(shape), jnp.float32) for name, shape in SHAPES.items()}
-        one, two = step(one, two, grad | {"still": jnp.zeros(SHAPES["still"])})
-        assert jax.tree.structure(one) == jax.tree.structure(two)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), one, two)
-    assert (one[0]["still"] == 0).all() and (one[0]["zeros"] != 0).all()
+        a, b = step(a, b, grad | {"constant": jnp.zeros(SHAPES["constant"])})
+        assert jax.tree.structure(a) == jax.tree.structure(b)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), a, b)
+    assert (a[0]["constant"] == 0).all() and (a[0]["zeros"] != 0).all()
 
 
-def test_squares():
+def test_sums_of_squares_equal_numpy():
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in SHAPES.values()]
     want = [np.square(x.astype(np.float64)).sum() for x in arrays]
-    np.testing.assert_allclose(squares([jnp.asarray(x) for x in arrays]), want, rtol=1e-6)
+    np.testing.assert_allclose(sums_of_squares([jnp.asarray(x) for x in arrays]), want, rtol=1e-6)

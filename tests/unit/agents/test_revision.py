@@ -1,4 +1,4 @@
-"""Revisions of agents and IDMs: where they are stored, and what they refuse."""
+"""Revisions of agents and IDMs: which files store them, and which files are rejected because of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Extended(BC):
 
 
 @pytest.mark.parametrize("kind", [*AGENTS.values(), IdmConfig], ids=lambda kind: kind.__name__)
-def test_a_revision_is_no_setting(kind):
+def test_a_revision_is_not_a_setting(kind):
     assert kind.revision == 0 and "revision" not in {f.name for f in fields(kind)}
 
 
@@ -55,7 +55,7 @@ def policy(tmp_path):
     return save
 
 
-def test_a_policy_stores_its_revisions_and_outlives_them(policy, monkeypatch):
+def test_a_policy_file_stores_its_revisions_and_loads_in_later_ones(policy, monkeypatch):
     assert load_policy_file(policy()).revisions == Revisions(0, None)
     monkeypatch.setattr(BC, "revision", 1)
     path = policy(idm_revision=4)
@@ -63,7 +63,7 @@ def test_a_policy_stores_its_revisions_and_outlives_them(policy, monkeypatch):
     assert load_policy_file(path).revisions == Revisions(1, 4)
 
 
-def test_a_later_setting_is_in_a_file_only_if_it_was_changed(monkeypatch):
+def test_a_later_setting_is_stored_only_if_it_differs_from_its_default(monkeypatch):
     monkeypatch.setitem(AGENTS, "bc", Extended)
     assert "weight" not in describe(Extended())["settings"]
     assert rebuild(json.loads(json.dumps(describe(Extended())))) == Extended()
@@ -79,9 +79,9 @@ class StopError(Exception):
     pass
 
 
-def test_a_training_of_an_earlier_revision_is_not_continued(runs, tmp_path, monkeypatch):
-    def stop(look):
-        if look.at == 8:
+def test_a_training_of_an_earlier_revision_is_not_resumed(runs, tmp_path, monkeypatch):
+    def stop(snapshot):
+        if snapshot.at == 8:
             raise StopError
 
     agent = make("bc", **SETTINGS)
@@ -97,8 +97,8 @@ def test_a_training_of_an_earlier_revision_is_not_continued(runs, tmp_path, monk
     assert train_many(agent, runs, every=4, folder=tmp_path)
 
 
-def test_a_later_setting_at_its_default_continues_a_training(runs, tmp_path, monkeypatch):
-    def stop(look):
+def test_a_training_is_resumed_if_a_later_setting_is_at_its_default(runs, tmp_path, monkeypatch):
+    def stop(snapshot):
         raise StopError
 
     with pytest.raises(StopError):
@@ -116,12 +116,12 @@ def test_a_saved_idm_keeps_the_revision_that_fitted_it(pointmass, tmp_path, monk
     monkeypatch.setattr(IdmConfig, "revision", 2)
     ready = serialise.load(tmp_path / "idm")
     assert ready.revision == 1
-    serialise.save(ready, tmp_path / "copy")  # it is still what revision 1 fitted
+    serialise.save(ready, tmp_path / "copy")  # the copy was fitted by revision 1, too
     assert json.loads((tmp_path / "copy" / "idm.json").read_text())["revision"] == 1
 
 
 @pytest.mark.parametrize("value", [-1, "1", None, 1.5])
-def test_a_forged_revision_is_refused(pointmass, tmp_path, value):
+def test_an_invalid_revision_in_a_file_raises_an_error(pointmass, tmp_path, value):
     with registered():
         serialise.save(labeller(LinearIdm().fit(pointmass[:10]), pointmass[:10]), tmp_path / "idm")
         header = tmp_path / "idm" / "idm.json"
@@ -143,4 +143,4 @@ def test_a_later_setting_of_an_idm_may_be_missing_in_a_file(pointmass, tmp_path,
         monkeypatch.setitem(IDMS, name, ExtendedIdm())
     config = serialise.load(tmp_path / "idm").idm.config
     assert isinstance(config, ExtendedIdm) and config.sharpness == 0.0
-    assert settings_of(config) == settings_of(IDM)  # a run folder of before is continued
+    assert settings_of(config) == settings_of(IDM)  # so older run folders are resumed

@@ -1,4 +1,4 @@
-"""Windows are consecutive steps of one trajectory, and say what of them is real."""
+"""Windows are consecutive steps of one trajectory, with masks of existing and labelled steps."""
 
 import jax
 import numpy as np
@@ -16,14 +16,14 @@ K = 4
 
 @pytest.fixture(scope="module")
 def eps():
-    """Trajectories of 6, 3 and 2 steps; the second step has no action, and the third trajectory none at all."""
+    """Trajectories of 6, 3 and 2 steps; the second step and the whole third trajectory have no actions."""
     eps = make_episodes([6, 3, 2])
     act = eps.act.copy()
     act[[1, 9, 10]] = np.nan
     return eps.with_actions(act)
 
 
-def drawn(eps, needs_actions, steps=None, n=400):
+def draw_windows(eps, needs_actions, steps=None, n=400):
     run = TrainingRun(eps, 0, steps)
     identity = Standardiser(np.zeros(eps.n_obs, np.float32), np.ones(eps.n_obs, np.float32))
     pool = jax.device_put(make_pool(run.eps, _steps(run, 0, needs_actions), 16))
@@ -33,10 +33,10 @@ def drawn(eps, needs_actions, steps=None, n=400):
     return jax.tree.map(np.asarray, window), np.array(first)
 
 
-def test_every_entry_is_that_of_its_step(eps):
-    window, first = drawn(eps, needs_actions=False)
+def test_every_entry_belongs_to_its_step(eps):
+    window, first = draw_windows(eps, needs_actions=False)
     returns, scaled = eps.returns_to_go(), eps.scaled_actions()
-    assert set(first) == set(range(11))  # the last step of a trajectory starts a window too
+    assert set(first) == set(range(11))  # the last step of a trajectory starts a window, too
     for b, start in enumerate(first):
         episode = eps.episode_of_step[start]
         for k in range(K):
@@ -56,50 +56,53 @@ def test_every_entry_is_that_of_its_step(eps):
             np.testing.assert_allclose(window.act[b, k], scaled[step] if known else 0, rtol=1e-6)
 
 
-def test_nothing_is_nan(eps):
-    window, _ = drawn(eps, needs_actions=False)
+def test_windows_contain_no_nan(eps):
+    window, _ = draw_windows(eps, needs_actions=False)
     assert all(np.isfinite(x).all() for x in window)
 
 
-def test_a_view_that_needs_actions_starts_at_one(eps):
-    window, first = drawn(eps, needs_actions=True)
+def test_a_view_that_needs_actions_starts_at_steps_with_an_action(eps):
+    window, first = draw_windows(eps, needs_actions=True)
     assert set(first) == set(range(11)) - {1, 9, 10}
     assert window.labelled[:, 0].all()
     start = first == 0
-    assert not window.labelled[start, 1].any() and window.labelled[start, 2].all()  # and goes on over a gap
+    assert (
+        not window.labelled[start, 1].any() and window.labelled[start, 2].all()
+    )  # a window may contain a step without an action
 
 
-def test_the_pool_decides_where_windows_start(eps):
-    _, first = drawn(eps, needs_actions=True, steps=np.array([2, 7]))
+def test_windows_start_at_the_steps_of_the_pool(eps):
+    _, first = draw_windows(eps, needs_actions=True, steps=np.array([2, 7]))
     assert set(first) == {2, 7}
     assert 120 < (first == 2).sum() < 280
-    _, first = drawn(eps, needs_actions=False, steps=np.array([9, 4, 10]))
+    _, first = draw_windows(eps, needs_actions=False, steps=np.array([9, 4, 10]))
     assert set(first[:400]) == {4} and set(first[400:]) == {9, 10}
     with pytest.raises(DataError, match="have no action"):
-        drawn(eps, needs_actions=True, steps=np.array([9]))
+        draw_windows(eps, needs_actions=True, steps=np.array([9]))
 
 
-def test_sequences_of_both_kinds_have_their_own_share(eps):
-    """However few the steps of a kind are, and each of them alike."""
-    window, first = drawn(eps, needs_actions=False)
+def test_the_numbers_of_windows_of_both_kinds_are_fixed(eps):
+    """They do not depend on the number of steps of each kind; within a kind all steps are equally likely."""
+    window, first = draw_windows(eps, needs_actions=False)
     with_action, without = first[:400], first[400:]
     assert set(with_action) == set(range(11)) - {1, 9, 10} and set(without) == {1, 9, 10}
     assert window.labelled[:400, 0].all() and not window.labelled[400:, 0].any()
     assert window.mask[:, 0].all()
-    assert window.labelled[400:][without == 1, 1].all()  # a window that starts without an action may come to some
+    assert window.labelled[400:][without == 1, 1].all()  # a later step may have one
     for start, share in [(0, 50), (8, 50)]:
         assert share / 2 < (with_action == start).sum() < share * 1.6
     assert 45 < (without == 9).sum() < 90
 
 
 @pytest.mark.parametrize("length", [4, 16])
-def test_a_kind_that_a_run_has_none_of_is_masked(eps, length):
-    """Where the table of steps is full, what would be drawn lies past its end."""
+def test_windows_of_a_kind_without_steps_are_masked(eps, length):
+    """With length 4 the pool has no padding, so indices of the missing kind are past its end."""
     identity = Standardiser(np.zeros(eps.n_obs, np.float32), np.ones(eps.n_obs, np.float32))
     table, view = make_table([Dataset(eps, identity)]), BothWindows(5, 3, K)
-    for steps, there, gone in [([2, 3, 6, 7], slice(0, 5), slice(5, 8)), ([1, 9, 10, 10], slice(5, 8), slice(0, 5))]:
+    labelled, unlabelled = slice(0, 5), slice(5, 8)
+    for steps, existing, missing in [([2, 3, 6, 7], labelled, unlabelled), ([1, 9, 10, 10], unlabelled, labelled)]:
         pool = jax.device_put(make_pool(eps, np.array(steps, np.int32), length))
         window = jax.tree.map(np.asarray, view.draw(table, pool, jax.random.key(1)))
-        assert window.mask[there, 0].all()
-        assert not window.mask[gone].any() and not window.labelled[gone].any()
+        assert window.mask[existing, 0].all()
+        assert not window.mask[missing].any() and not window.labelled[missing].any()
         assert all(np.isfinite(x).all() for x in window)

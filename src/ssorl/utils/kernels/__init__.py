@@ -1,12 +1,13 @@
-"""Where the GPU kernels stand in for plain networks; Pallas, slow to import, is not touched before.
+"""Choose between GPU kernels and plain JAX. Pallas is imported lazily because it is slow to import.
 
-There are kernels for a perceptron (`ssorl.utils.kernels.mlp`), for attention (`attention`) and for what stands
-between a transformer's products (`residual_norm`). SSORL_FUSED decides for all: 1 is on any GPU, 0 nowhere,
-`interpret` everywhere, for tests. Unset, they are used where they have been measured: on NVIDIA's compute capability
-9.0. What they need of a GPU is shared memory, up to 213 KB a block, and Hopper has 227; 8.0 has 163, 8.6, 8.9 and 12
-have 99. 10 has enough, but makes other instructions of them, and nobody has tried. Where runs are cut over several
-devices that is by `shard_map`, in which each device compiles its own call: XLA's own partitioning could not look into
-a kernel.
+There are kernels for perceptrons (`ssorl.utils.kernels.mlp`), attention (`attention`), and residual connections with
+layer norm (`residual_norm`). The variable SSORL_FUSED switches all of them: 1 uses them on any GPU, 0 nowhere,
+`interpret` everywhere (for tests). If it is not set, they are used on GPUs of NVIDIA's compute capability 9.0, where
+they have been measured.
+
+A kernel needs up to 213 KB of shared memory per block. Compute capability 9.0 (Hopper) has 227 KB, 8.0 has 163 KB, and
+8.6, 8.9 and 12 have 99 KB. 10 has enough but compiles to other instructions, and was never tried. Runs are distributed
+over several devices with `shard_map`, where each device compiles its own call, because XLA cannot partition a kernel.
 """
 
 import os
@@ -21,44 +22,54 @@ import jax
 from ssorl.utils.errors import SsorlError
 
 MEASURED = "9.0"  # compute capability: H100, H200, GH200
-FEWEST_ROWS = 1024  # below this `nn.mlp` keeps to itself
+MIN_ROWS = 1024  # with fewer rows `networks.mlp` uses plain JAX
 
 
-def wanted(name: str, *sizes: Any) -> Callable[..., Any] | None:
-    """The function MODULE.FUNCTION that shall stand in for plain code here, if it shall; `sizes` go to its `suits`."""
+def kernel_for(name: str, *sizes: Any) -> Callable[..., Any] | None:
+    """Return the kernel to use instead of plain JAX; None if plain JAX is to be used.
+
+    Args:
+        name: MODULE.FUNCTION of the kernel in this package.
+        *sizes: arguments of the module's function `suits`, which checks shapes and types.
+
+    Raises:
+        SsorlError: SSORL_FUSED has an unknown value, or asks for kernels that this JAX does not support.
+    """
     choice = os.environ.get("SSORL_FUSED")
     if choice not in (None, "0", "1", "interpret"):
-        raise SsorlError(f"SSORL_FUSED is {choice!r}; set it to 1, 0 or, for tests, interpret, or do not set it.")
-    here = {None: measured, "0": lambda: False, "1": gpu, "interpret": lambda: True}[choice]
-    if not here():
+        raise SsorlError(f"SSORL_FUSED is {choice!r}; set it to 1, 0 or (for tests) interpret, or unset it.")
+    use_kernels = {None: is_measured, "0": lambda: False, "1": is_gpu, "interpret": lambda: True}[choice]
+    if not use_kernels():
         return None
     module, function = name.split(".")
     try:
-        found: Any = import_module(f"{__name__}.{module}")
+        imported: Any = import_module(f"{__name__}.{module}")
     except ImportError as err:
-        if choice is None:  # Pallas has said that it will give up its Triton backend
+        if choice is None:  # Pallas has announced the removal of its Triton backend
             return None
         raise SsorlError(
-            f"SSORL_FUSED is {choice}, but this JAX {jax.__version__} has no Triton in Pallas ({err}); do not set it."
+            f"SSORL_FUSED is {choice}, but JAX {jax.__version__} has no Triton backend in Pallas ({err}); unset it."
         ) from err
-    if not found.suits(*sizes):
+    if not imported.suits(*sizes):
         return None
-    hush()
-    return partial(getattr(found, function), tune=found.Tune(interpret=choice == "interpret"))
+    ignore_deprecation()
+    return partial(getattr(imported, function), tune=imported.Tune(interpret=choice == "interpret"))
 
 
-def hush() -> None:
-    """JAX 0.11 warns when it lowers a kernel, in no function of ours: by its words is the closest one can get."""
+def ignore_deprecation() -> None:
+    """Ignore the warning that JAX 0.11 and newer raise when they lower a kernel."""
+    # The filter is by message, because the warning is not raised within a function of this package.
     warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
 
 
-def gpu() -> bool:
-    """Whether programs go to a GPU, of whatever make: JAX calls CUDA and ROCm both so."""
+def is_gpu() -> bool:
+    """Return whether programs run on a GPU; JAX's backend is called `gpu` for both CUDA and ROCm."""
     return jax.default_backend() == "gpu"
 
 
-def measured() -> bool:
-    """Whether programs go to GPUs on which the kernels are known to fit. AMD's have names here, a CPU has nothing."""
-    told = getattr(jax.config, "jax_default_device", None)
-    devices = jax.local_devices() if told is None else [told]
+def is_measured() -> bool:
+    """Return whether programs run only on GPUs with which the kernels have been measured."""
+    default = getattr(jax.config, "jax_default_device", None)
+    devices = jax.local_devices() if default is None else [default]
+    # AMD's GPUs have names instead of numbers here; a CPU does not have the attribute.
     return all(getattr(device, "compute_capability", None) == MEASURED for device in devices)

@@ -1,3 +1,5 @@
+"""The perceptron's kernels, interpreted, against the plain network and NumPy; and when they are used."""
+
 import sys
 import warnings
 from dataclasses import replace
@@ -10,8 +12,7 @@ import numpy as np
 import pytest
 
 from ssorl.training.scan import RUNS
-from ssorl.utils import kernels
-from ssorl.utils import networks as nn
+from ssorl.utils import kernels, networks
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.kernels import mlp as fused
 
@@ -21,15 +22,15 @@ ROWS = 75  # not a multiple of the tile
 
 
 def network(n_in: int, hidden: tuple[int, ...], n_out: int, runs: int | None = None, rows: int = ROWS):
-    """Weights, inputs and a cotangent; with a leading axis of runs if asked for."""
+    """Return weights, inputs and a cotangent, with a leading axis of runs if `runs` is given."""
     keys = jax.random.split(jax.random.key(n_out), runs or 1)
-    layers = jax.vmap(lambda k: nn.init_mlp(k, (n_in, *hidden, n_out)))(keys)
+    layers = jax.vmap(lambda k: networks.init_mlp(k, (n_in, *hidden, n_out)))(keys)
     x, dy = (jax.random.normal(jax.random.key(i), (runs or 1, rows, n)) for i, n in ((1, n_in), (2, n_out)))
     return jax.tree.map(lambda a: a if runs else a[0], (layers, x, dy))
 
 
-def answers(f, layers, x, dy):
-    """Values and gradients in layers and x."""
+def values_and_gradients(f, layers, x, dy):
+    """Return the gradients of layers and x, and the values."""
 
     def loss(layers, x):
         y = f(layers, x)
@@ -39,7 +40,7 @@ def answers(f, layers, x, dy):
 
 
 def by_numpy(layers, x, dy):
-    """The same in float64, written out."""
+    """Return the same from NumPy in float64."""
     w, b = ([np.asarray(layer[name], np.float64) for layer in layers] for name in ("w", "b"))
     hidden = [np.asarray(x, np.float64)]
     for i in range(len(w) - 1):
@@ -51,13 +52,13 @@ def by_numpy(layers, x, dy):
     return (grad[::-1], dz), y
 
 
-OURS = jax.jit(partial(answers, partial(fused.fused_mlp, tune=INTERPRET)))  # compiled once a shape
+OURS = jax.jit(partial(values_and_gradients, partial(fused.fused_mlp, tune=INTERPRET)))  # compiled once per shape
 
 
-def clear(layers, x):
-    """The same network with biases that keep every hidden unit away from 0 at every row, on for some and off for some.
+def away_from_zero(layers, x):
+    """Return the network with biases that keep every hidden unit away from 0 at every row, active for some rows only.
 
-    Where rounding opens or shuts a unit, gradients differ by some per cent, which would hide an error of that size.
+    If rounding switched a unit on or off, gradients would differ by a few per cent and hide errors of that size.
     """
     h, moved = np.asarray(x, np.float64), []
     for layer in layers[:-1]:
@@ -70,28 +71,28 @@ def clear(layers, x):
     return [*moved, layers[-1]]
 
 
-def off(a, b) -> float:
-    """The root mean square of the difference, relative to b's."""
+def relative_error(a, b) -> float:
+    """Return the root mean square of a - b, relative to that of b."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     return float(np.sqrt(np.square(a - b).mean() / np.square(b).mean()))
 
 
 @pytest.mark.parametrize(("n_in", "hidden", "n_out"), [(14, (128, 128), 1), (16, (128, 128, 128), 6)])
-def test_values_and_gradients_are_those_of_the_plain_network(n_in, hidden, n_out):
+def test_values_and_gradients_equal_those_of_the_plain_network(n_in, hidden, n_out):
     layers, x, dy = network(n_in, hidden, n_out)
-    layers = clear(layers, x)
+    layers = away_from_zero(layers, x)
     ours = OURS(layers, x, dy)
-    plain = jax.jit(partial(answers, partial(nn.mlp, half=True)))(layers, x, dy)
+    plain = jax.jit(partial(values_and_gradients, partial(networks.mlp, half=True)))(layers, x, dy)
     exact = by_numpy(layers, x, dy)
     assert jax.tree.map(jnp.shape, ours) == jax.tree.map(jnp.shape, plain)
     leaves = zip(*map(jax.tree.leaves, (ours, plain, exact)), strict=True)
-    for mine, theirs, true in leaves:
-        assert off(mine, theirs) < 0.01
-        assert off(mine, true) < 1.1 * off(theirs, true) + 1e-6
+    for fast, slow, true in leaves:
+        assert relative_error(fast, slow) < 0.01
+        assert relative_error(fast, true) < 1.1 * relative_error(slow, true) + 1e-6
 
 
 def test_the_last_layer_is_not_in_half_precision():
-    """With hidden layers of small whole numbers, exact in bfloat16, what is left is the last layer's error."""
+    """Hidden layers of small integers are exact in bfloat16, so only the last layer has an error."""
     layers, x, dy = network(14, (128, 128), 1)
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.integers(-1, 2, x.shape), jnp.float32)
@@ -100,28 +101,28 @@ def test_the_last_layer_is_not_in_half_precision():
         layer |= {"w": jnp.asarray(signs, jnp.float32), "b": jnp.zeros(128)}
     (grad, _), y = OURS(layers, x, dy)
     (true, _), values = by_numpy(layers, x, dy)
-    assert off(y, values) < 1e-4 and off(grad[-1]["w"], true[-1]["w"]) < 1e-4
+    assert relative_error(y, values) < 1e-4 and relative_error(grad[-1]["w"], true[-1]["w"]) < 1e-4
 
 
 def test_many_runs_are_one_kernel_with_their_own_weights():
     layers, x, dy = network(14, (128, 128), 1, runs=3)
-    f = jax.vmap(partial(answers, partial(fused.fused_mlp, tune=INTERPRET)))
+    f = jax.vmap(partial(values_and_gradients, partial(fused.fused_mlp, tune=INTERPRET)))
     together = jax.jit(f)(layers, x, dy)
     for i in range(3):
         alone = OURS(*jax.tree.map(lambda a, i=i: a[i], (layers, x, dy)))
         for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(a[i], b, rtol=1e-5, atol=1e-5)
-    assert str(jax.make_jaxpr(f)(layers, x, dy)).count("pallas_call[") == 2  # forward and backward, not one a run
+    assert str(jax.make_jaxpr(f)(layers, x, dy)).count("pallas_call[") == 2  # forward and backward, not one per run
 
 
-def test_only_what_is_asked_for_is_computed():
-    """A fixed network gives the gradient in x alone; a fixed input that in the weights; neither keeps anything."""
+def test_only_wanted_gradients_are_computed():
+    """With fixed weights that is the gradient of x, with fixed inputs that of the weights."""
     layers, x, dy = network(14, (128, 128), 1)
     f = partial(fused.fused_mlp, tune=INTERPRET)
-    tall = f"bf16[{ROWS},128]"  # a hidden layer in memory
+    hidden_layer = f"bf16[{ROWS},128]"  # in memory
 
     def written(g, *args):
-        return str(jax.make_jaxpr(g)(*args)).count(tall)
+        return str(jax.make_jaxpr(g)(*args)).count(hidden_layer)
 
     assert written(f, layers, x) == 0
     of_input = jax.grad(lambda x: (f(layers, x) * dy).sum())
@@ -135,7 +136,7 @@ def test_only_what_is_asked_for_is_computed():
 
 @pytest.mark.parametrize(("n_in", "hidden", "n_out"), [(14, (128, 128), 1), (16, (128, 128, 128), 6)])
 def test_a_sweep_over_many_tiles_gives_the_same_gradients(n_in, hidden, n_out):
-    """Of several runs, with a last block that is not full; it writes less."""
+    """The sweep covers several runs and a last block that is not full; it writes fewer arrays."""
     layers, x, dy = network(n_in, hidden, n_out, runs=2, rows=175)
     steps = replace(CUT, steps=3)
     swept = replace(INTERPRET, two=steps, three=steps, units=1)
@@ -145,7 +146,7 @@ def test_a_sweep_over_many_tiles_gives_the_same_gradients(n_in, hidden, n_out):
 
     ours, want = (jax.jit(of_weights(tune))(layers, x, dy) for tune in (swept, INTERPRET))
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(want), strict=True):
-        assert off(a, b) < 1e-6
+        assert relative_error(a, b) < 1e-6
     less, more = (
         str(jax.make_jaxpr(of_weights(t))(layers, x, dy)).count("bf16[2,175,128]") for t in (swept, INTERPRET)
     )
@@ -153,7 +154,7 @@ def test_a_sweep_over_many_tiles_gives_the_same_gradients(n_in, hidden, n_out):
 
 
 def calls(f, *args):
-    """The kernels of a program by their names, and how each is called."""
+    """Return names and parameters of a program's kernels."""
 
     def inside(jaxpr):
         for e in jaxpr.eqns:
@@ -169,9 +170,9 @@ def calls(f, *args):
 
 @pytest.mark.parametrize(
     ("rows", "want"),
-    [(5120, 4), (31 * 5120, 24), (1024, 1)],  # TD3+BC's critics, CQL's, the fewest
+    [(5120, 4), (31 * 5120, 24), (1024, 1)],  # TD3+BC's critics, CQL's, the minimum
 )
-def test_a_sweep_has_blocks_for_any_number_of_rows(rows, want):
+def test_the_number_of_blocks_of_a_sweep_fits_the_rows(rows, want):
     layers, x, dy = jax.eval_shape(lambda: network(14, (256, 256), 1, rows=rows))
     f = jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x, fused.Tune(units=1)) * dy).sum())
     _, (name, sweep) = calls(f, layers, x, dy)
@@ -181,18 +182,18 @@ def test_a_sweep_has_blocks_for_any_number_of_rows(rows, want):
 @pytest.mark.parametrize(
     ("hidden", "rows", "runs", "want"),
     [
-        (2, 5120, None, None),  # TD3+BC's, 8 blocks each, on 132 multiprocessors
+        (2, 5120, None, None),  # TD3+BC's critics, 8 blocks each, on 132 multiprocessors
         (2, 5120, 5, None),
         (2, 5120, 6, 4),
-        (2, 5120, 9, None),  # a second wave for 12 blocks
+        (2, 5120, 9, None),  # a second wave would have only 12 blocks
         (2, 5120, 30, 4),
         (3, 31 * 5120, None, 33),  # critics of CQL
         (3, 31 * 5120, 3, 22),
-        (3, 5120, 5, None),  # its actor's size
+        (3, 5120, 5, None),  # size of CQL's actor
     ],
 )
-def test_weights_are_swept_where_that_keeps_the_gpu_busy(hidden, rows, runs, want):
-    """Two networks on the same rows, runs of them in a scan: neither number is seen by the function that decides."""
+def test_a_sweep_is_used_where_it_keeps_the_gpu_busy(hidden, rows, runs, want):
+    """Two networks on the same rows, with several runs in a scan: the decision counts both `vmap`s."""
     layers, x, dy = jax.eval_shape(lambda: network(14, (256,) * hidden, 1, runs=2, rows=rows))
     x, dy = (jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in (x, dy))
 
@@ -203,14 +204,14 @@ def test_weights_are_swept_where_that_keeps_the_gpu_busy(hidden, rows, runs, wan
     if runs:
         step = jax.vmap(step)
         layers, x, dy = jax.tree.map(lambda a: jax.ShapeDtypeStruct((runs, *a.shape), a.dtype), (layers, x, dy))
-    found = calls(step, layers, x, dy)
-    back = ["backward"] if not want else ["sweep"] if hidden == 2 else ["backward", "sweep"]
-    assert [name for name, _ in found] == [f"fused_{name}_kernel" for name in ["forward", *back]]
+    programs = calls(step, layers, x, dy)
+    backward = ["backward"] if not want else ["sweep"] if hidden == 2 else ["backward", "sweep"]
+    assert [name for name, _ in programs] == [f"fused_{name}_kernel" for name in ["forward", *backward]]
     if want:
-        assert found[-1][1]["grid_mapping"].grid == (*(() if runs is None else (runs,)), 2, want, 2)
+        assert programs[-1][1]["grid_mapping"].grid == (*(() if runs is None else (runs,)), 2, want, 2)
 
 
-def test_in_a_scan_with_leading_axes():
+def test_training_in_a_scan_with_leading_axes_of_the_input():
     layers, x, _ = network(14, (128, 128), 1)
     x = x.reshape(3, 25, 14)
 
@@ -222,7 +223,7 @@ def test_in_a_scan_with_leading_axes():
     assert np.all(np.diff(losses) < 0)
 
 
-def test_not_a_number_is_not_hidden():
+def test_nan_in_an_input_is_nan_in_its_output():
     layers, x, dy = network(14, (128, 128), 1)
     _, y = OURS(layers, x.at[3, 0].set(jnp.nan), dy)
     assert np.isnan(y[:, 0]).tolist() == [i == 3 for i in range(ROWS)]
@@ -242,8 +243,8 @@ def test_not_a_number_is_not_hidden():
         ((256, 256), 14, 17, False),  # outputs
     ],
 )
-def test_what_does_not_suit_is_left_to_the_plain_network(hidden, n_in, n_out, fits):
-    layers = jax.eval_shape(lambda: nn.init_mlp(jax.random.key(0), (n_in, *hidden, n_out)))
+def test_unsupported_networks_use_plain_jax(hidden, n_in, n_out, fits):
+    layers = jax.eval_shape(lambda: networks.init_mlp(jax.random.key(0), (n_in, *hidden, n_out)))
     x = jax.ShapeDtypeStruct((2048, n_in), jnp.float32)
     assert fused.suits(layers, x) == fits  # type: ignore[arg-type]
     assert ("pallas_call" in str(jax.make_jaxpr(partial(fused.fused_mlp, tune=INTERPRET))(layers, x))) == fits
@@ -254,36 +255,36 @@ def test_what_does_not_suit_is_left_to_the_plain_network(hidden, n_in, n_out, fi
     [
         ((256, 256), 14, 1, 3),
         ((256, 256, 256), 23, 1, 3),  # CQL's critic on walker2d
-        ((256, 256, 256), 17, 12, 2),  # its actor: three buffers would need 232 KB, a block can have 227
+        ((256, 256, 256), 17, 12, 2),  # CQL's actor: three buffers would need 232 KB, a block can have 227
         ((256, 256, 256), 63, 16, 2),
     ],
 )
-def test_each_kernel_has_a_cut_of_its_own_that_fits(hidden, n_in, n_out, want):
+def test_each_kernel_has_its_own_cut_that_fits_into_memory(hidden, n_in, n_out, want):
     layers, x, dy = jax.eval_shape(lambda: network(n_in, hidden, n_out, rows=1024))
 
     def cuts(*argnums):
-        """Tiles and buffers, forward and back."""
+        """Return (tile, buffers) of the forward and the backward kernel."""
         f = jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x) * dy).sum(), argnums)
-        told = [params for _, params in calls(f, layers, x, dy)]
-        return [(1024 // params["grid_mapping"].grid[0], params["compiler_params"].num_stages) for params in told]
+        kernels = [params for _, params in calls(f, layers, x, dy)]
+        return [(1024 // params["grid_mapping"].grid[0], params["compiler_params"].num_stages) for params in kernels]
 
     assert cuts(0) == cuts(0, 1) == [(64, 3), (128, want)]
     assert cuts(1) == [(64, 3), (64, 2)]
 
 
-# When it is used -------------------------------------------------------------------------------------------
+# When kernels are used --------------------------------------------------------------------------------------
 
 
 LAYERS, X, _ = network(14, (128, 128), 1, rows=1024)
 
 
-def used(x=X, half=True, **options):
-    return "pallas_call" in str(jax.make_jaxpr(partial(nn.mlp, half=half, **options))(LAYERS, x))
+def uses_kernel(x=X, half=True, **options):
+    return "pallas_call" in str(jax.make_jaxpr(partial(networks.mlp, half=half, **options))(LAYERS, x))
 
 
 @pytest.fixture
-def here(monkeypatch):
-    """Sets SSORL_FUSED and what this machine's devices say they are."""
+def set_machine(monkeypatch):
+    """Return a function that sets SSORL_FUSED and the compute capabilities of this machine's devices."""
 
     def set_up(choice, *capabilities):
         (monkeypatch.delenv if choice is None else partial(monkeypatch.setenv, value=choice))("SSORL_FUSED")
@@ -297,7 +298,7 @@ def here(monkeypatch):
 
 @pytest.fixture
 def no_fused(monkeypatch):
-    """As if nothing had imported the kernels yet."""
+    """Undo the import of the kernels."""
     monkeypatch.delitem(sys.modules, "ssorl.utils.kernels.mlp")
     monkeypatch.delattr(kernels, "mlp")
 
@@ -307,7 +308,7 @@ def no_fused(monkeypatch):
     [
         (None, ["9.0"], True),
         (None, ["9.0", "9.0"], True),
-        (None, ["9.0", "8.0"], False),  # one program for all
+        (None, ["9.0", "8.0"], False),  # the program is the same for all devices
         (None, ["8.0"], False),
         (None, ["10.0"], False),
         (None, ["12.0"], False),  # newer, with less shared memory
@@ -315,55 +316,60 @@ def no_fused(monkeypatch):
         (None, [None], False),  # a CPU
         ("0", ["9.0"], False),
         ("1", ["9.0"], True),
-        ("1", ["8.0"], True),  # at one's own risk
+        ("1", ["8.0"], True),  # at the user's risk
         ("1", [None], False),
         ("interpret", [None], True),
     ],
 )
-def test_it_is_used_where_it_was_measured_or_where_one_wants_it(here, choice, capabilities, want):
-    here(choice, *capabilities)
-    assert used() == want
+def test_kernels_are_used_on_measured_gpus_or_if_the_user_wants_them(set_machine, choice, capabilities, want):
+    set_machine(choice, *capabilities)
+    assert uses_kernel() == want
 
 
-def test_a_program_told_to_run_elsewhere_does_without(here):
-    here(None, "9.0")
+def test_a_program_for_the_default_device_cpu_uses_plain_jax(set_machine):
+    set_machine(None, "9.0")
     with jax.default_device(jax.devices("cpu")[0]):
-        assert not used()
+        assert not uses_kernel()
 
 
-def test_only_plain_networks_in_half_precision_with_rows_enough_use_it(here):
-    here("interpret", None)
-    assert used() and used(dropout=0.1) and used(X.reshape(4, 256, 14))
+def test_only_networks_in_half_precision_without_norm_and_with_enough_rows_use_kernels(set_machine):
+    set_machine("interpret", None)
+    assert uses_kernel() and uses_kernel(dropout=0.1) and uses_kernel(X.reshape(4, 256, 14))
     key = jax.random.key(0)
-    assert not used(half=False) and not used(norm=True) and not used(dropout=0.1, key=key) and not used(X[:-1])
+    assert (
+        not uses_kernel(half=False)
+        and not uses_kernel(norm=True)
+        and not uses_kernel(dropout=0.1, key=key)
+        and not uses_kernel(X[:-1])
+    )
 
 
-def test_another_word_is_refused(here):
-    here("yes", "9.0")
+def test_an_unknown_value_of_the_variable_raises_an_error(set_machine):
+    set_machine("yes", "9.0")
     with pytest.raises(SsorlError, match="SSORL_FUSED is 'yes'"):
-        used()
+        uses_kernel()
 
 
-def test_a_cpu_never_imports_it(here, no_fused):
-    here(None, None)
-    assert not used() and "ssorl.utils.kernels.mlp" not in sys.modules
+def test_a_cpu_does_not_import_the_kernels(set_machine, no_fused):
+    set_machine(None, None)
+    assert not uses_kernel() and "ssorl.utils.kernels.mlp" not in sys.modules
 
 
-def test_a_jax_without_it_has_the_plain_network_unless_told_otherwise(here, no_fused, monkeypatch):
+def test_a_jax_without_triton_uses_plain_jax_unless_the_user_wants_kernels(set_machine, no_fused, monkeypatch):
     monkeypatch.delattr(jax.experimental.pallas, "triton")
     monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)
-    here(None, "9.0")
-    assert not used()
-    here("1", "9.0")
-    with pytest.raises(SsorlError, match=r"SSORL_FUSED is 1, but this JAX .* has no Triton"):
-        used()
+    set_machine(None, "9.0")
+    assert not uses_kernel()
+    set_machine("1", "9.0")
+    with pytest.raises(SsorlError, match=r"SSORL_FUSED is 1, but JAX .* has no Triton"):
+        uses_kernel()
 
 
-def test_no_other_warning_than_its_own_is_hushed(here):
-    here(None, "9.0")
+def test_only_the_deprecation_of_triton_is_ignored(set_machine):
+    set_machine(None, "9.0")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert kernels.wanted("mlp.fused_mlp", LAYERS, X)
+        assert kernels.kernel_for("mlp.fused_mlp", LAYERS, X)
         warnings.warn("The Pallas Triton backend is deprecated and will be removed", DeprecationWarning, stacklevel=1)
         with pytest.raises(DeprecationWarning):
             warnings.warn("Pallas is deprecated", DeprecationWarning, stacklevel=1)
@@ -381,9 +387,9 @@ def test_no_other_warning_than_its_own_is_hushed(here):
         ((256, 256, 256), fused.Tune(units=1), (0,), ["backward", "sweep"]),
     ],
 )
-def test_it_lowers_for_a_gpu(hidden, tune, argnums, want):
+def test_the_kernels_lower_for_a_gpu(hidden, tune, argnums, want):
     layers, x, dy = jax.eval_shape(lambda: network(14, hidden, 1, runs=2, rows=256))
-    gpu = jax.sharding.AbstractDevice("NVIDIA H200", None, "cuda")  # JAX 0.11 asks which one it is for
+    gpu = jax.sharding.AbstractDevice("NVIDIA H200", None, "cuda")  # JAX 0.11 needs the GPU's name
     f = jax.grad(lambda layers, x, dy: (fused.fused_mlp(layers, x, tune) * dy).sum(), argnums)
     with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("x",), abstract_device=gpu)):
         text = jax.jit(jax.vmap(f)).trace(layers, x, dy).lower(lowering_platforms=("cuda",)).as_text()
@@ -392,13 +398,13 @@ def test_it_lowers_for_a_gpu(hidden, tune, argnums, want):
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
-def test_each_of_several_gpus_has_the_kernels_of_its_own_runs():
+def test_each_of_several_gpus_runs_the_kernels_of_its_own_runs():
     gpu = jax.sharding.AbstractDevice("NVIDIA H200", None, "cuda")
     mesh = jax.sharding.AbstractMesh((2,), ("runs",), abstract_device=gpu)
     cut = jax.sharding.NamedSharding(mesh, RUNS)
     like = jax.eval_shape(lambda: network(14, (256, 256), 1, runs=6, rows=1024))
     like = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=cut), like)
-    f = jax.vmap(partial(answers, fused.fused_mlp))
+    f = jax.vmap(partial(values_and_gradients, fused.fused_mlp))
     f = jax.shard_map(f, mesh=mesh, in_specs=RUNS, out_specs=RUNS, check_vma=False)  # as in `scan.chunk`
     with jax.sharding.use_abstract_mesh(mesh):
         text = jax.jit(f).trace(*like).lower(lowering_platforms=("cuda",)).as_text()
