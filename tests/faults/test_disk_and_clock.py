@@ -180,7 +180,7 @@ def test_a_clock_that_jumps_changes_nothing(eps, done, tmp_path, monkeypatch, sh
     found = run(eps, tmp_path / "r", **CHOICES)
     assert run_bits(tmp_path / "r") == run_bits(done)
     assert kept and {p: p.stat().st_mtime_ns for p in kept} == kept  # what was there was not made again
-    assert all(seconds >= 0 for seconds in found.told["timings"].values())
+    assert all(seconds >= 0 for seconds in found.content["timings"].values())
 
 
 def test_a_lock_is_no_matter_of_dates(eps, done, tmp_path):
@@ -188,4 +188,4 @@ def test_a_lock_is_no_matter_of_dates(eps, done, tmp_path):
     shutil.copytree(done, folder := tmp_path / "r")
     for year in (1, 80):
         os.utime(folder / ".lock", (year * 31_536_000, year * 31_536_000))
-        assert run(eps, folder, **CHOICES).told["complete"]
+        assert run(eps, folder, **CHOICES).content["complete"]

@@ -28,7 +28,7 @@ def test_a_run_s_page_escapes_what_its_data_says(pointmass, tmp_path, monkeypatc
     eps = pointmass[:40].with_meta(source=NASTY, env=NASTY, notes=(NASTY,))
     done = run(eps, tmp_path / "r", agent="bc", fraction=0.2, settings=SMALL, command=NASTY)
     harmless((done.folder / "report.html").read_text())
-    assert done.told["title"] == done.told["command"] == NASTY
+    assert done.content["title"] == done.content["command"] == NASTY
 
 
 def test_a_study_s_page_escapes_what_its_files_say(tmp_path):

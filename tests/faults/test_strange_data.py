@@ -73,8 +73,8 @@ def test_the_pipeline_trains_and_says_something_sensible(tmp_path, case):
     assert len(act) and (act >= low).all() and (act <= high).all() and np.isfinite(std).all() and (std >= 0).all()
     action = ssorl.load_policy(done.folder)(eps.obs[:7])
     assert action.shape == (7, eps.n_act) and (action >= low).all() and (action <= high).all()
-    assert (done.folder / "report.html").is_file() and done.told["kind"] == "fqe"
-    mse = done.told["idm"]["validation_mse"]
+    assert (done.folder / "report.html").is_file() and done.content["kind"] == "fqe"
+    mse = done.content["idm"]["validation_mse"]
     assert mse is not None and 0 <= mse < 5  # of actions in [-1, 1]
 
 

@@ -69,7 +69,7 @@ class Evaluate:
 
 def _as_the_run(file: Path, returns: Any) -> Any:
     """Normalised by the references that the data of the policy's run brings; or none."""
-    from ssorl.runs.result import Scale
+    from ssorl.runs.result import ReturnScale
     from ssorl.utils.files import read_json
     from ssorl.utils.validation import number
 
@@ -80,7 +80,9 @@ def _as_the_run(file: Path, returns: Any) -> Any:
         random, expert = data["random_return"], data["expert_return"]
     except (OSError, SsorlError, LookupError, TypeError):
         return None
-    return Scale(random, expert, True)(returns) if number(random) and number(expert) and random != expert else None
+    return (
+        ReturnScale(random, expert, True)(returns) if number(random) and number(expert) and random != expert else None
+    )
 
 
 def _told(files: list[Path], scores: Any, seed: int) -> dict:

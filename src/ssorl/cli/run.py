@@ -110,10 +110,10 @@ class Run:
         with RunNarrator(eps, plan) as teller:
             done = execute(eps, plan, self.out, teller, command, metrics)
         if self.json:
-            for line in diverged(done.told):  # else it is among the caveats
+            for line in diverged(done.content):  # else it is among the caveats
                 note(f"ssorl: {line}")
-            return print_json({"folder": str(done.folder), **done.told})
-        return show_run(done.told, done.folder)
+            return print_json({"folder": str(done.folder), **done.content})
+        return show_run(done.content, done.folder)
 
     def _load(self):
         """The trajectories; without a name the demo's."""

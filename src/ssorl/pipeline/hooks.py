@@ -1,7 +1,7 @@
 """Hooks of Algorithm 1: a store that persists the result of each stage, and a listener that reports progress.
 
-Both classes here do nothing, so that the pipeline runs alone. `runs.folder.Folder` and `study.idm_cache.IdmCache` are
-stores that write files; `cli.narrate.RunNarrator` is a listener that reports to the user.
+Both classes here do nothing, so that the pipeline runs alone. `runs.folder.RunFolder` and `study.idm_cache.IdmCache`
+are stores that write files; `cli.narrate.RunNarrator` is a listener that reports to the user.
 """
 
 from __future__ import annotations

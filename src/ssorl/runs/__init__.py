@@ -1,1 +1,1 @@
-"""One run in one folder: `ssorl run`."""
+"""Runs of `ssorl run`, each in a folder of its own."""

@@ -1,4 +1,4 @@
-"""A whole run in one call, kept in a folder of its own."""
+"""Run Algorithm 1 on a dataset in one call, with all results in a run folder."""
 
 from __future__ import annotations
 
@@ -22,24 +22,46 @@ from ssorl.idm.label import Labeller
 from ssorl.pipeline.algorithm1 import run as algorithm
 from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan, as_config, make_plan
-from ssorl.runs.folder import Folder
+from ssorl.runs.folder import RunFolder
 from ssorl.training.metrics import check_options
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.identity import revisions_of
 
 
 class Result(NamedTuple):
-    """What a run found, and where everything is."""
+    """The result of a run."""
 
     folder: Path
-    told: dict  # result.json
+    content: dict  # of result.json
+
+    @property
+    def told(self) -> dict:
+        """Return `content`, by its name in version 0.1."""
+        return self.content
 
     @property
     def scores(self) -> dict:
-        """By variant; with several qualities each has its own, in `told["cells"]`."""
-        if "cells" in self.told:
-            raise SsorlError(f"{self.folder}: has several qualities, each with its own scores; see told['cells']")
-        return self.told["scores"]
+        """Return mean, interval and returns by variant.
+
+        Raises:
+            SsorlError: the run has several qualities, each with its own scores in `content["cells"]`.
+        """
+        if "cells" in self.content:
+            raise SsorlError(f"{self.folder}: has several qualities, each with its own scores; see content['cells']")
+        return self.content["scores"]
+
+    def __repr__(self) -> str:
+        return short_repr("Result", {"folder": str(self.folder), **self._means()})
+
+    def _repr_html_(self) -> str:
+        return html_table("Result", {"folder": self.folder, "page": self.folder / "report.html", **self._means()})
+
+    def _means(self) -> dict[str, Any]:
+        """Return the mean scores by variant, and by quality if there are several."""
+        cells = self.content.get("cells")
+        scores = {f"q{cell['quality']:g} ": cell["scores"] for cell in cells} if cells else {"": self.scores}
+        return {f"{quality}{variant}": s["mean"] for quality, by in scores.items() for variant, s in by.items()}
 
 
 def run(
@@ -69,10 +91,10 @@ def run(
     idm_members: int | None = None,
     **choices: Any,
 ) -> Result:
-    """Run Algorithm 1 on a dataset, with baseline and oracle, and keep everything in a run folder.
+    """Train baseline, SS and oracle on a dataset by Algorithm 1, evaluate them, and write everything to a run folder.
 
-    A run that was stopped resumes; one that is finished is not computed again. Arguments left as None take defaults; an
-    argument that has no effect raises SsorlError.
+    A stopped run continues where it stopped; a finished run is not computed again. Arguments left as None take
+    defaults; an argument that has no effect raises SsorlError.
 
     Args:
         dataset: a name (see `ssorl data list`), a path, or the trajectories.
@@ -104,7 +126,7 @@ def run(
         **choices: no other arguments exist; one that is given raises SsorlError.
 
     Returns:
-        `folder`, the run folder; `scores`, the scores of each variant; `told`, the content of result.json.
+        `folder`, the run folder; `scores`, the scores of each variant; `content`, the content of result.json.
 
     Raises:
         SsorlError: an argument is invalid, or the run folder cannot be used.
@@ -127,11 +149,23 @@ def execute(
     command: str,
     metrics: dict[str, Any] | None = None,
 ) -> Result:
-    """Run a plan in its folder; `metrics` are options of `metrics.Log`."""
+    """Execute a plan in a run folder.
+
+    Args:
+        eps: the trajectories.
+        plan: what to train and evaluate.
+        out: the run folder; None for the default one.
+        watch: reports progress.
+        command: the command line that result.json records.
+        metrics: options of `training.metrics.Log`.
+
+    Returns:
+        The folder, and the content of its result.json.
+    """
     check_options(**(metrics or {}))
-    config = json.loads(json.dumps({"data": describe(eps), **as_config(plan)}))  # tuples are lists there
+    config = json.loads(json.dumps({"data": describe(eps), **as_config(plan)}))  # as read from JSON, without tuples
     path = Path(out) if out is not None else default_folder(eps, plan, config)
-    with Folder.open(path, plan, config, command, eps) as folder:
+    with RunFolder.open(path, plan, config, command, eps) as folder:
         folder.metrics = metrics or {}
         if watch:
             watch.has_opened(path, bool(folder.seconds), folder.finished)
@@ -142,7 +176,7 @@ def execute(
 
 
 def describe(eps: Episodes) -> dict:
-    """The trajectories, in a few values and a digest of every array."""
+    """Return the size, the metadata and a digest of the trajectories, which identify them in a config."""
     digest = hashlib.sha256()
     for array in (eps.obs, eps.act, eps.rew, eps.terminated, eps.start):
         digest.update(np.ascontiguousarray(array).data)
@@ -151,16 +185,17 @@ def describe(eps: Episodes) -> dict:
 
 
 def default_folder(eps: Episodes, plan: Plan, config: dict) -> Path:
-    """runs/NAME-AGENT-HASH."""
+    """Return runs/NAME-AGENT-HASH, where the hash is of the config."""
     revisions = revisions_of(plan.agent, plan.idm)
-    if any(revisions):  # so that results of an earlier revision are not taken for new ones
+    if any(revisions):  # a new revision gets a new folder
         config = {**config, "revisions": revisions.as_json()}
     text = json.dumps(config, sort_keys=True)
     name = re.sub(r"[^A-Za-z0-9]+", "-", Path(eps.meta.source).stem).strip("-")[-40:] or "run"
-    agent = re.sub(r"[^A-Za-z0-9._-]+", "-", plan.names["agent"])  # of another package it may be module:Class
+    agent = re.sub(r"[^A-Za-z0-9._-]+", "-", plan.names["agent"])  # an agent of another package may be module:Class
     return Path("runs") / f"{name}-{agent}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _call(dataset: object, choices: dict) -> str:
-    what = repr(str(dataset)) if isinstance(dataset, (str, Path)) else "episodes"
-    return f"ssorl.run({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
+    """Return the call of `run` as Python code."""
+    argument = repr(str(dataset)) if isinstance(dataset, (str, Path)) else "episodes"
+    return f"ssorl.run({', '.join([argument, *(f'{k}={v!r}' for k, v in choices.items())])})"

@@ -30,7 +30,7 @@ from ssorl.pipeline.algorithm1 import SplitData
 from ssorl.pipeline.arguments import fit_to_task
 from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan
-from ssorl.runs.result import Scale, plain, scale_of
+from ssorl.runs.result import ReturnScale, json_values, scale_of
 from ssorl.runs.run import describe
 from ssorl.study.cell import Cell
 from ssorl.study.idm_cache import IdmCache, proxies
@@ -261,7 +261,9 @@ def play(plan: Plan, runs: dict[Cell, TrainingRun], trained: dict[Any, Trained],
     return {cell: {policy: by[cell, policy] for policy in POLICIES} for cell in runs}
 
 
-def earned(plan: Plan, scale: Scale, returns: dict[str, np.ndarray], curve: dict[str, np.ndarray]) -> dict[str, Any]:
+def earned(
+    plan: Plan, scale: ReturnScale, returns: dict[str, np.ndarray], curve: dict[str, np.ndarray]
+) -> dict[str, Any]:
     """Scores are normalised where there are references, else the returns themselves."""
     score = {policy: float(scale(some).mean()) for policy, some in returns.items()}
     own = returns[plan.policy]
@@ -310,11 +312,11 @@ def _returns_of_data(store: Path, together: list[Cell], mine: list[Cell], watch:
 KINDS = {"return": _returns, "idm": _models, "data": _returns_of_data}
 
 
-def _scale(eps: Episodes) -> Scale:
+def _scale(eps: Episodes) -> ReturnScale:
     return scale_of(replace(_no_agent(), env=eps.meta.env), eps)
 
 
-def _labels(cell: Cell, task: SplitData, filled: LabelledData | None, scale: Scale) -> dict[str, Any]:
+def _labels(cell: Cell, task: SplitData, filled: LabelledData | None, scale: ReturnScale) -> dict[str, Any]:
     """What is known of the labelled trajectories and of the proxies of the others."""
     told = filled and filled.report
     labelled = task.data.returns[task.data.labelled_share > 0]
@@ -334,7 +336,7 @@ def write_cell(store: Path, cell: Cell, told: dict[str, Any], data: Data, clock:
     """One result, with all keys that any kind has."""
     seconds = clock.share(n)
     made = {**_made(), "started": clock.started, "seconds": round(sum(seconds.values()), 3), "data": data.about}
-    write(store, cell, plain({**BLANK, **told, "timings": seconds}), plain(made))
+    write(store, cell, json_values({**BLANK, **told, "timings": seconds}), json_values(made))
 
 
 @cache

@@ -240,7 +240,7 @@ MISTAKES = {
     "environment": (["full.npz", "--env", "Nowhere-v3"], "Nowhere-v3"),
     "other robot": (["full.npz", "--env", "hopper"], "observations of size 11"),
     "out is a file": (["full.npz", "--out", "a.npz"], "a.npz: cannot be written"),
-    "out is no run": (["full.npz", "--out", "."], "no run's"),
+    "out is no run": (["full.npz", "--out", "."], "not the folder of a run"),
     "another run": (["full.npz", "--out", "whole"], "whole: holds another run"),
 }
 

@@ -163,7 +163,7 @@ def test_a_run_folder_cannot_name_a_module(module, eps, capsys):
     """A run begun with the flag wants it again wherever something is played, and goes on with it."""
     save(eps, Path("set.npz"))
     done = ssorl.run("set.npz", out="folder", env=NAME, **CHOICES)
-    assert module.imported and done.told["config"]["env"] == NAME
+    assert module.imported and done.content["config"]["env"] == NAME
     module.forget()
     refused(module, "folder", f"--env {NAME}", ssorl.run, "set.npz", out="folder", **CHOICES)
     policies = Path("folder/policies")

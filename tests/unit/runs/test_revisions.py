@@ -1,4 +1,4 @@
-"""Run folders of an earlier revision of the agent or the IDM: shown if finished, not continued if not."""
+"""Run folders of an earlier revision of the agent or the IDM: shown if finished, refused if not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OpenedError(Exception):
 
 
 class StopAt(Listener):
-    """Stop a run when it trains, or when it has opened its folder."""
+    """Stop a run when training begins, or when its folder is open."""
 
     def __init__(self, opened: bool) -> None:
         self.opened, self.folder = opened, None
@@ -45,7 +45,7 @@ def done(eps, tmp_path):
     return run(eps, tmp_path / "run", **CHOICES)
 
 
-def test_a_run_names_its_revisions(done, monkeypatch, eps, tmp_path):
+def test_run_records_its_revisions(done, monkeypatch, eps, tmp_path):
     for name in ("config.json", "result.json"):
         assert json.loads((done.folder / name).read_text())["revisions"] == {"agent": 0, "idm": 0}
     assert "revisions.agent" in (done.folder / "report.html").read_text()
@@ -53,7 +53,7 @@ def test_a_run_names_its_revisions(done, monkeypatch, eps, tmp_path):
     assert load_policy_file(done.folder / "policies" / "baseline-0.npz").revisions == (0, None)
 
 
-def test_a_finished_run_of_an_earlier_revision_is_shown_with_a_warning(done, monkeypatch, eps):
+def test_finished_run_of_an_earlier_revision_warns(done, monkeypatch, eps):
     before = {path: path.read_bytes() for path in done.folder.rglob("*") if path.is_file()}
     monkeypatch.setattr(BC, "revision", 2)
     with pytest.warns(UserWarning, match=r"as they were computed.*bc from revision 0 to 2.*choose another --out"):
@@ -66,31 +66,31 @@ def test_a_finished_run_of_an_earlier_revision_is_shown_with_a_warning(done, mon
 @pytest.mark.parametrize(
     ("kind", "words"), [(BC, "bc from revision 0 to 1"), (IdmConfig, "the IDM from revision 0 to 1")]
 )
-def test_an_unfinished_run_of_an_earlier_revision_is_refused(eps, tmp_path, monkeypatch, kind, words):
+def test_unfinished_run_of_an_earlier_revision_raises(eps, tmp_path, monkeypatch, kind, words):
     with pytest.raises(OpenedError):
         run(eps, tmp_path / "run", StopAt(opened=False), **CHOICES)
     monkeypatch.setattr(kind, "revision", 1)
     with pytest.raises(SsorlError, match=f"unfinished run, but .*{words}, .*choose another --out"):
         run(eps, tmp_path / "run", **CHOICES)
     monkeypatch.setattr(kind, "revision", 0)
-    assert run(eps, tmp_path / "run", **CHOICES).told["complete"]
+    assert run(eps, tmp_path / "run", **CHOICES).content["complete"]
 
 
-def test_the_default_folder_is_another_one(eps, tmp_path, monkeypatch):
+def test_new_revision_has_another_default_folder(eps, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def opened():
+    def default_folder():
         stop = StopAt(opened=True)
         with pytest.raises(OpenedError):
             run(eps, None, stop, **CHOICES)
         return stop.folder
 
-    first = opened()
+    first = default_folder()
     monkeypatch.setattr(IdmConfig, "revision", 1)
-    assert opened() != first
+    assert default_folder() != first
 
 
-def test_a_folder_without_revisions_is_of_revision_0(done, eps, monkeypatch):
+def test_folder_without_revisions_has_revision_0(done, eps, monkeypatch):
     record = json.loads((done.folder / "config.json").read_text())
     del record["revisions"], record["sha256"]
     (done.folder / "config.json").write_text(json.dumps(record))  # as version 0.1 wrote it
@@ -102,16 +102,16 @@ def test_a_folder_without_revisions_is_of_revision_0(done, eps, monkeypatch):
     assert run(eps, done.folder, **CHOICES).scores == done.scores
 
 
-def test_forged_revisions_are_refused(done, eps):
+def test_invalid_revisions_raise(done, eps):
     file = done.folder / "config.json"
     record = json.loads(file.read_text()) | {"revisions": {"agent": "0"}}
     record.pop("sha256", None)
     file.write_text(json.dumps(record))
     with pytest.raises(SsorlError, match=r"config\.json: its revisions are .*choose another --out"):
         run(eps, done.folder, **CHOICES)
-    told = json.loads((done.folder / "result.json").read_text())
+    result = json.loads((done.folder / "result.json").read_text())
     with pytest.raises(DataError, match="revisions"):
-        check(told | {"revisions": 1})
-    del told["revisions"], told["sha256"]
-    (done.folder / "result.json").write_text(json.dumps(told))
+        check(result | {"revisions": 1})
+    del result["revisions"], result["sha256"]
+    (done.folder / "result.json").write_text(json.dumps(result))
     assert "revisions" not in page(done.folder).read_text()  # as of version 0.1
