@@ -1,4 +1,4 @@
-"""Trajectories with missing actions: the container, the formats, the splits."""
+"""Trajectories with missing actions: the container, file formats, and splits."""
 
 from ssorl.data.episodes import Episodes, Meta, concat
 from ssorl.data.formats import load, load_pair, save

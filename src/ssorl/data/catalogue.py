@@ -1,4 +1,4 @@
-"""Everything that can be named: what `ssorl data list` tells."""
+"""The list of datasets that have names, for `ssorl data list`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from ssorl.data.collections import d4rl_download, pointmass
 
 
 def catalogue() -> list[dict]:
-    """One row a dataset: its name, where it is (here, a download, made on use), sizes and returns where known."""
+    """Return one row for each named dataset.
+
+    Returns:
+        Rows with `name`, `where` ("made here", "here" or "download") and, if known, `steps`, `trajectories` and
+        `normalised_return`.
+    """
     from ssorl.data.formats.minari import local_ids
     from ssorl.data.sim import datasets
     from ssorl.data.stats import profile
 
     rows = []
     for name in pointmass.names():
-        told = profile(pointmass.load_id(name))
-        known = {k: told[k] for k in ("steps", "trajectories", "normalised_return")}
+        summary = profile(pointmass.load_id(name))
+        known = {k: summary[k] for k in ("steps", "trajectories", "normalised_return")}
         rows.append({"name": f"builtin/{name}", "where": "made here", **known})
     for name in datasets.names():
         rows.append({"name": f"sim/{name}", "where": "made here", **(datasets.known(name) or {})})
     for name, file in d4rl_download.FILES.items():
-        there = (d4rl_download.folder() / Path(file).name).is_file()
-        rows.append({"name": f"d4rl/{name}", "where": "here" if there else "download"})
+        local = (d4rl_download.folder() / Path(file).name).is_file()
+        rows.append({"name": f"d4rl/{name}", "where": "here" if local else "download"})
     rows += [{"name": f"minari/{n}", "where": "here"} for n in local_ids()]
     return rows

@@ -1,4 +1,4 @@
-"""Trajectories that a file holds one by one, put end to end."""
+"""Concatenate trajectories that a reader yields one by one."""
 
 from __future__ import annotations
 
@@ -13,26 +13,44 @@ from ssorl.utils.errors import DataError
 
 
 class Trajectory(NamedTuple):
-    """One trajectory as a reader finds it."""
+    """One unchecked trajectory of a file."""
 
-    obs: np.ndarray  # [T+1, O], or [T, O] where the last observation is unknown
-    act: np.ndarray | None  # [T, A], NaN where missing; None = no actions at all
+    obs: np.ndarray  # [T+1, O], or [T, O] if the last observation is unknown
+    act: np.ndarray | None  # [T, A], NaN where missing; None without actions
     rew: np.ndarray  # [T]
     terminated: bool
-    mismatched: int = 0  # steps whose next state is stored twice and not the same
+    mismatched: int = 0  # steps whose stored next observation differs from the observation that follows
 
 
 def join(trajectories: Iterable[Trajectory], meta: Meta, options: ReadOptions = READ_ALL) -> Episodes:
-    """Episodes from trajectories one by one; those whose last observation is unknown lose their last step."""
+    """Return trajectories as Episodes; if the last observation of one is unknown, its last step is dropped.
+
+    Args:
+        trajectories: the trajectories.
+        meta: metadata of the file.
+        options: options of reading.
+
+    Raises:
+        DataError: a trajectory fails a check.
+    """
     raw = gather(trajectories, meta, options)
     return build(*raw[:5], with_reader_notes(meta, raw.dropped, raw.mismatched), options)
 
 
 def gather(trajectories: Iterable[Trajectory], meta: Meta, options: ReadOptions = READ_ALL) -> Raw:
-    """Trajectories end to end, each found to have the shape of the others."""
+    """Return trajectories end to end, for `build`; if the last observation of one is unknown, its last step is dropped.
+
+    Args:
+        trajectories: the trajectories.
+        meta: metadata of the file.
+        options: options of reading.
+
+    Raises:
+        DataError: an array is not numeric, or shapes do not match.
+    """
     src, parts, dropped, mismatched = meta.source, [], 0, 0
-    n_act, sized = len(meta.act_low), None  # sized: the first trajectory that is not empty
-    for e, (obs, act, rew, terminated, n_torn) in enumerate(trajectories, options.first):
+    n_act, reference = len(meta.act_low), None  # reference: index and observation size of the first trajectory
+    for e, (obs, act, rew, terminated, n_mismatched) in enumerate(trajectories, options.first):
         obs, rew = float_array(src, e, "observations", obs), float_array(src, e, "rewards", rew)
         rew = rew[:, 0] if rew.ndim == 2 and rew.shape[1] == 1 else rew
         if obs.ndim == 1:
@@ -51,34 +69,34 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, options: ReadOptions 
                 raise DataError(f"{src}: trajectory {e} has actions of shape {act.shape}; give [steps, size]")
             if len(act) != len(rew):
                 raise DataError(
-                    f"{src}: trajectory {e} has {len(act)} actions but {len(rew)} rewards; they must be equally many"
+                    f"{src}: trajectory {e} has {len(act)} actions but {len(rew)} rewards; the numbers must be equal"
                 )
-        if len(obs) == len(rew) == 0:  # of no size that could be trusted: a row is made for it below
+        if len(obs) == len(rew) == 0:  # the size of an empty array means nothing; a row of NaN is inserted below
             parts.append((None, None, rew, False))
             continue
-        if len(obs) == len(rew):  # the state after the last action was never stored: drop, never invent
+        if len(obs) == len(rew):  # the last next observation is not stored: drop the step rather than invent one
             rew, terminated, dropped = rew[:-1], False, dropped + 1
             act = None if act is None else act[:-1]
         if len(obs) != len(rew) + 1:
             raise DataError(
-                f"{src}: trajectory {e} has {len(obs)} observations and {len(rew)} rewards; "
-                "as many, or one more observation, are due"
+                f"{src}: trajectory {e} has {len(obs)} observations and {len(rew)} rewards; give as many observations "
+                "as rewards, or one more"
             )
-        sized = sized or (e, obs.shape[1])
-        if obs.shape[1] != sized[1]:
+        reference = reference or (e, obs.shape[1])
+        if obs.shape[1] != reference[1]:
             raise DataError(
-                f"{src}: trajectory {e} has observations of size {obs.shape[1]}, trajectory {sized[0]} of size "
-                f"{sized[1]}; put different robots into different files"
+                f"{src}: trajectory {e} has observations of size {obs.shape[1]}, trajectory {reference[0]} of size "
+                f"{reference[1]}; put different robots into different files"
             )
         if act is not None and n_act and act.shape[1:] != (n_act,):
             raise DataError(
-                f"{src}: trajectory {e} has actions of shape {act.shape[1:]}, others of ({n_act},); "
+                f"{src}: trajectory {e} has actions of size {act.shape[1]}, others of size {n_act}; "
                 "put different robots into different files"
             )
         n_act = n_act if act is None else act.shape[1]
-        mismatched += n_torn
+        mismatched += n_mismatched
         parts.append((obs, act, rew, terminated))
-    if sized is None:
+    if reference is None:
         raise DataError(f"{src}: holds no trajectories; nothing can be learnt from an empty file")
     lengths = np.array([len(p[2]) for p in parts])
     ended = np.zeros(int(lengths.sum()), bool)
@@ -86,20 +104,30 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, options: ReadOptions 
     acts = [
         np.full((n, n_act), np.nan, np.float32) if p[1] is None else p[1] for n, p in zip(lengths, parts, strict=True)
     ]
-    none = np.full((1, sized[1]), np.nan, np.float32)
+    none = np.full((1, reference[1]), np.nan, np.float32)
     obs = np.concatenate([none if p[0] is None else p[0] for p in parts])
     rew = np.concatenate([p[2] for p in parts])
     return Raw(obs, np.concatenate(acts) if n_act else None, rew, ended, lengths, dropped, mismatched)
 
 
 def is_terminated(src: str, episode: int, flags: object, n_steps: int) -> bool:
-    """Whether a trajectory terminated, from one flag a step (or none at all)."""
+    """Return whether a trajectory terminated.
+
+    Args:
+        src: name of the file, for messages.
+        episode: index of the trajectory, for messages.
+        flags: one flag per step [T], or None for no termination.
+        n_steps: number of steps T.
+
+    Raises:
+        DataError: the number of flags is wrong, or a flag before the last step is set.
+    """
     if flags is None:
         return False
     ended = float_array(src, episode, "terminals", flags).reshape(-1)
     if len(ended) != n_steps:
         raise DataError(
-            f"{src}: trajectory {episode} has {len(ended)} terminals but {n_steps} rewards; they must be equally many"
+            f"{src}: trajectory {episode} has {len(ended)} terminals but {n_steps} rewards; the numbers must be equal"
         )
     inner = np.flatnonzero(ended[:-1])
     if inner.size:
@@ -108,7 +136,17 @@ def is_terminated(src: str, episode: int, flags: object, n_steps: int) -> bool:
 
 
 def float_array(src: str, episode: int, what: str, array: object) -> np.ndarray:
-    """What a reader found for one trajectory, not yet checked, or a sentence that names it."""
+    """Return a value from a file as an array of float32, or float64 where `as_floats` needs it.
+
+    Args:
+        src: name of the file, for messages.
+        episode: index of the trajectory, for messages.
+        what: name of the array, for messages.
+        array: the value.
+
+    Raises:
+        DataError: the value is not an array of numbers.
+    """
     try:
         out = np.asarray(array)
         if out.dtype.kind not in "fiub":

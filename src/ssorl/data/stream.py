@@ -1,4 +1,4 @@
-"""Files larger than memory: trajectories that stay on the disk and are read some at a time, as often as need be."""
+"""Streams: datasets larger than memory. Trajectories stay on disk and are read in parts, repeatedly if necessary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,14 +16,15 @@ from ssorl.data.episodes import Episodes, Meta, action_range, offsets
 from ssorl.data.split import Split, split_members
 from ssorl.data.stats import precision_warnings
 from ssorl.data.validate import Raw, ReadOptions, build, files_below, parser_errors, with_reader_notes
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import DataError
 
-SIZE = 1 << 18  # steps read together, unless a single trajectory has more: it is never cut
-SHARE = 1 / 8  # of the free memory: larger files are not loaded whole, since unpacked they take several times that
+PART_STEPS = 1 << 18  # steps of a part; a longer trajectory is a part of its own
+MEMORY_SHARE = 1 / 8  # files above this share of the free memory are streamed: unpacked, they take several times more
 
 
 class Header(NamedTuple):
-    """What a writer must know before the first trajectory comes."""
+    """Metadata and sizes that a writer needs before the first trajectory."""
 
     meta: Meta
     n_episodes: int
@@ -32,43 +33,51 @@ class Header(NamedTuple):
     n_act: int
 
 
-LabelledPart = tuple[Episodes, dict[str, np.ndarray]]  # some trajectories, and the extras that go beside them
+LabelledPart = tuple[Episodes, dict[str, np.ndarray]]  # trajectories, and further arrays [S, ...] by name
 
 
 def header_of(eps: Episodes) -> Header:
-    """Of trajectories in memory."""
+    """Return the header of trajectories in memory."""
     return Header(eps.meta, eps.n_episodes, eps.n_steps, eps.n_obs, eps.n_act)
 
 
 class PartReader(NamedTuple):
-    """A file of some format that can be read in parts."""
+    """A file that can be read in parts."""
 
-    meta: Meta  # what it says of itself, with the notes of its reader
-    n_steps: int  # about how many: for a progress bar
-    kind: str  # of file, in words
-    read: Callable[[int], Iterator[Raw]]  # once through the file, so many steps at a time
+    meta: Meta  # metadata of the file, with the notes of its reader
+    n_steps: int  # approximate number of steps, for a progress bar
+    kind: str  # kind of file, in words
+    read: Callable[[int], Iterator[Raw]]  # reads the whole file in parts of at most this many steps
 
 
 def exceeds_memory(*paths: Path) -> bool:
-    """Whether files or folders together are larger than may be loaded without a thought."""
+    """Return whether files or folders are together too large to load, compared with the free memory."""
     files = [f for p in paths for f in ([p] if p.is_file() else files_below(p))]
-    return sum(f.stat().st_size for f in files if f.is_file()) > SHARE * free_memory()
+    return sum(f.stat().st_size for f in files if f.is_file()) > MEMORY_SHARE * free_memory()
 
 
 def free_memory() -> float:
-    """Bytes that a process may still ask for, as far as the system tells."""
-    found = [float("inf")]
-    for file, unit, word in (
+    """Return the memory in bytes that the process can still allocate; infinity if the system does not report it."""
+    limits = [float("inf")]
+    for file, unit, pattern in (
         ("/proc/meminfo", 1024, r"MemAvailable:\s+(\d+)"),
         ("/sys/fs/cgroup/memory.max", 1, r"(\d+)"),
     ):
         with suppress(OSError):
-            found += [unit * float(x) for x in re.findall(word, Path(file).read_text())]
-    return min(found)
+            limits += [unit * float(x) for x in re.findall(pattern, Path(file).read_text())]
+    return min(limits)
 
 
 def part_bounds(start: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
-    """First trajectory and the one past the last of each part: at most `size` steps, or one trajectory."""
+    """Yield the bounds of parts with at most `size` steps each, or with a single longer trajectory.
+
+    Args:
+        start: first step of each trajectory, then the number of steps [E+1].
+        size: largest number of steps of a part.
+
+    Yields:
+        The first trajectory of a part, and the first one after it.
+    """
     first = 0
     while first < len(start) - 1:
         last = max(first + 1, int(np.searchsorted(start, start[first] + size, side="right")) - 1)
@@ -77,59 +86,70 @@ def part_bounds(start: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
 
 
 class Part(NamedTuple):
-    """Some trajectories of a stream."""
+    """Consecutive trajectories of a stream."""
 
-    first: int  # number of the first
+    first: int  # index of the first trajectory in the stream
     eps: Episodes
-    truth: np.ndarray | None  # [S, A], the actions that a split hides, NaN elsewhere; None: there is no split
+    truth: np.ndarray | None  # [S, A] actions that the split hides, NaN elsewhere; None without a split
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stream:
-    """Trajectories of one file, or of two end to end. What is held here grows with the trajectories, not the steps.
+    """Trajectories of one file, or of two end to end; memory use grows with the number of trajectories, not of steps.
 
-    It answers what `ssorl.data.split` asks of Episodes, so that a split can be drawn from it.
+    A stream has the attributes of Episodes that `ssorl.data.split` uses, so a split can be drawn from it.
     """
 
     files: tuple[tuple[PartReader, ReadOptions], ...]
-    size: int  # steps read together
-    inside: Meta  # as the actions of the files are checked: their range holds those that a split hides too
-    meta: Meta
+    size: int  # largest number of steps of a part
+    file_meta: Meta  # metadata for checking the files: its action range includes the actions that a split hides
+    meta: Meta  # metadata of the parts
     n_obs: int
     n_act: int
     start: np.ndarray  # [E+1]
     returns: np.ndarray  # [E]
-    n_labelled: np.ndarray  # [E], steps that have an action
-    low: np.ndarray  # [E, A], of the actions; NaN where there is none
-    high: np.ndarray  # [E, A]
-    chosen: np.ndarray | None = None  # [E], their numbers in the files, ascending; None: all, once
-    hidden: np.ndarray | None = None  # [E] bool: whose actions are kept back
+    n_labelled: np.ndarray  # [E] number of steps that have an action
+    low: np.ndarray  # [E, A] lowest action of each trajectory; NaN without actions
+    high: np.ndarray  # [E, A] highest action
+    chosen: np.ndarray | None = None  # [E] indices in the files, ascending; None: all trajectories, once each
+    hidden: np.ndarray | None = None  # [E] bool, whether a split hides the actions
 
     def __len__(self) -> int:
         return len(self.start) - 1
 
+    def __repr__(self) -> str:
+        return short_repr("Stream", self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table("Stream", self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"source": self.meta.source, "env": self.meta.env, "trajectories": len(self)}
+        facts |= {"steps": self.n_steps, "observation_size": self.n_obs, "action_size": self.n_act}
+        return facts | {"labelled_share": float(self.n_labelled.sum() / self.n_steps)}
+
     @property
     def n_steps(self) -> int:
-        """Steps of all trajectories."""
+        """Number of steps, S."""
         return int(self.start[-1])
 
     @property
     def lengths(self) -> np.ndarray:
-        """Steps of each, [E]."""
+        """Number of steps of each trajectory, [E]."""
         return np.diff(self.start)
 
     @property
     def labelled_share(self) -> np.ndarray:
-        """The share of each one's steps that have an action, [E]."""
+        """Share of each trajectory's steps that have an action, [E]."""
         return self.n_labelled / self.lengths
 
     @cached_property
     def rew(self) -> np.ndarray:
-        """All rewards, [S]: the one array of that size, read if a split asks for it."""
+        """All rewards, [S]; the files are read when it is first used, such as for a split."""
         return np.concatenate([part.eps.rew for part in self.parts()])
 
     def parts(self) -> Iterator[Part]:
-        """All trajectories in order, some at a time."""
+        """Yield all trajectories in order, in parts of at most `size` steps."""
         done = 0
         for number, eps in self._read():
             if self.chosen is None or self.hidden is None:
@@ -138,26 +158,34 @@ class Stream:
             a, b = np.searchsorted(self.chosen, [number, number + len(eps)])
             if a == b:
                 continue
-            some = eps.take(self.chosen[a:b] - number)
-            hidden = np.repeat(self.hidden[a:b], some.lengths)[:, None]
-            truth, act = np.where(hidden, some.act, np.nan), np.where(hidden, np.nan, some.act)
-            yield Part(done, replace(some, act=act), truth)
-            done += len(some)
+            members = eps.take(self.chosen[a:b] - number)
+            hidden = np.repeat(self.hidden[a:b], members.lengths)[:, None]
+            truth, act = np.where(hidden, members.act, np.nan), np.where(hidden, np.nan, members.act)
+            yield Part(done, replace(members, act=act), truth)
+            done += len(members)
 
     def _read(self) -> Iterator[tuple[int, Episodes]]:
+        """Yield the trajectories of the files in parts, each with the index of its first trajectory."""
         number = 0
         for file, options in self.files:
-            for eps, _ in _checked(file, options, replace(self.inside, source=file.meta.source), self.size):
+            for eps, _ in _checked(file, options, replace(self.file_meta, source=file.meta.source), self.size):
                 if eps is not None:
                     yield number, replace(eps, meta=self.meta)
                     number += len(eps)
 
     def split(self, split: Split) -> Stream:
-        """What `apply` is to Episodes: the trajectories of the split, the actions that it hides told apart."""
-        chosen, hidden = split_members(split, self)  # type: ignore[arg-type]  a stream answers all that is asked there
+        """Return the trajectories of a split, as `ssorl.data.apply` does; parts also have the hidden actions.
+
+        Args:
+            split: a split that was drawn from this stream or the same data in memory.
+
+        Raises:
+            DataError: the split was drawn from another dataset.
+        """
+        chosen, hidden = split_members(split, self)  # type: ignore[arg-type]  a stream has the attributes it needs
         low, high = (np.where(hidden[:, None], np.nan, x[chosen]) for x in (self.low, self.high))
         meta = self.meta
-        if meta.act_range != "declared":  # for the reason given in `apply`
+        if meta.act_range != "declared":  # a range inferred from all actions would leak the hidden ones
             meta = replace(meta, **_range(low, high))
         return replace(
             self,
@@ -175,16 +203,26 @@ class Stream:
 def open_stream(
     file: PartReader, options: ReadOptions, size: int | None = None, progress: Callable[[int], None] | None = None
 ) -> Stream:
-    """Once through a file: everything in it is checked, and what a stream holds of each trajectory is noted."""
-    size = size or SIZE
-    found, lost, short, dropped, mismatched, n_act = [], {}, 0, 0, 0, 0
+    """Read a file once to check it, and return it as a stream.
+
+    Args:
+        file: the file.
+        options: trajectories shorter than `min_length` are dropped.
+        size: largest number of steps of a part; `PART_STEPS` by default.
+        progress: called with the number of steps after each part.
+
+    Raises:
+        DataError: the file cannot be read or fails a check of `ssorl.data.validate.build`.
+    """
+    size = size or PART_STEPS
+    summaries, warnings, n_short, dropped, mismatched, n_act = [], {}, 0, 0, 0, 0
     for eps, raw in _checked(file, options, file.meta, size):
-        short, dropped = short + int((raw.lengths < options.min_length).sum()), dropped + raw.dropped
+        n_short, dropped = n_short + int((raw.lengths < options.min_length).sum()), dropped + raw.dropped
         mismatched += raw.mismatched
         if eps is None:
             continue
-        lost |= dict.fromkeys(precision_warnings(raw.obs))
-        if (found and eps.n_obs != found[0][0]) or (n_act and eps.n_act not in (0, n_act)):
+        warnings |= dict.fromkeys(precision_warnings(raw.obs))
+        if (summaries and eps.n_obs != summaries[0][0]) or (n_act and eps.n_act not in (0, n_act)):
             raise DataError(
                 f"{file.meta.source}: trajectories differ in the size of their states or actions; put different "
                 "robots into different files"
@@ -192,33 +230,41 @@ def open_stream(
         n_act = n_act or eps.n_act
         first = eps.start[:-1]
         bounds = [f.reduceat(eps.act, first) if eps.n_act else None for f in (np.fmin, np.fmax)]
-        found.append(
+        summaries.append(
             (eps.n_obs, eps.lengths, eps.returns, np.add.reduceat(eps.labelled, first, dtype=np.int64), *bounds)
         )
         if progress:
             progress(eps.n_steps)
-    if not found:
+    if not summaries:
         raise DataError(f"{file.meta.source}: no trajectory has {options.min_length} steps; lower --min-length")
-    lengths, returns, n_labelled = (np.concatenate([f[i] for f in found]) for i in (1, 2, 3))
+    lengths, returns, n_labelled = (np.concatenate([s[i] for s in summaries]) for i in (1, 2, 3))
     low, high = (
-        np.concatenate([np.full((len(f[1]), n_act), np.nan, np.float32) if f[i] is None else f[i] for f in found])
+        np.concatenate([np.full((len(s[1]), n_act), np.nan, np.float32) if s[i] is None else s[i] for s in summaries])
         for i in (4, 5)
     )
     meta = with_reader_notes(file.meta, dropped, mismatched)
-    if short:
-        meta = meta.with_notes(f"{short} trajectories shorter than {options.min_length} steps were dropped")
-    meta = meta.with_notes(*lost)
+    if n_short:
+        meta = meta.with_notes(f"{n_short} trajectories shorter than {options.min_length} steps were dropped")
+    meta = meta.with_notes(*warnings)
     if not meta.act_low:
         meta = replace(meta, **_range(low, high))
     start = offsets(lengths)
-    return Stream(((file, options),), size, meta, meta, found[0][0], n_act, start, returns, n_labelled, low, high)
+    return Stream(((file, options),), size, meta, meta, summaries[0][0], n_act, start, returns, n_labelled, low, high)
 
 
 def chain(labelled: Stream, unlabelled: Stream) -> Stream:
-    """What `ssorl.data.formats.pair` is to Episodes: the first, then the second with its actions ignored."""
+    """Return two streams end to end, as `ssorl.data.load_pair` does; actions of the second one are ignored.
+
+    Args:
+        labelled: the stream whose actions are used.
+        unlabelled: the stream that follows.
+
+    Raises:
+        DataError: the first stream has no action, or observations differ in size.
+    """
     a, b = labelled, unlabelled
     if not a.n_labelled.any():
-        raise DataError(f"{a.meta.source}: was given as the labelled file but has no action; swap the two?")
+        raise DataError(f"{a.meta.source}: has no action but was given as the labelled file; swap the two?")
     if a.n_obs != b.n_obs:
         raise DataError(
             f"{a.meta.source} has states of size {a.n_obs} but {b.meta.source} of size {b.n_obs}; give two files of "
@@ -239,26 +285,26 @@ def chain(labelled: Stream, unlabelled: Stream) -> Stream:
 
 
 def _checked(file: PartReader, options: ReadOptions, meta: Meta, size: int) -> Iterator[tuple[Episodes | None, Raw]]:
-    """Once through a file; each part passes the same gate as a whole file does. None: all in it is too short."""
+    """Yield the parts of a file after the checks of `build`; None instead of Episodes if all are too short."""
     parts, first = file.read(size), 0
     while True:
-        # Entered for each part: a generator that is left waiting must not hold the interpreter's warnings.
+        # The block is entered anew for each part: a suspended generator must not keep Python's warnings suppressed.
         with parser_errors(meta.source, file.kind):
             raw = next(parts, None)
             if raw is None:
                 return
-            eps, open_ended = None, meta
-            if not meta.act_low and raw.act is not None and raw.act.ndim == 2:  # the range is known only at the end
+            eps, unbounded = None, meta
+            if not meta.act_low and raw.act is not None and raw.act.ndim == 2:  # the range is only known at the end
                 edge = (np.inf,) * raw.act.shape[1]
-                open_ended = replace(meta, act_low=tuple(-x for x in edge), act_high=edge)
+                unbounded = replace(meta, act_low=tuple(-x for x in edge), act_high=edge)
             if (raw.lengths >= options.min_length).any():
-                eps = build(*raw[:5], open_ended, replace(options, first=first), raw.number)
+                eps = build(*raw[:5], unbounded, replace(options, first=first), raw.number)
             first += len(raw.lengths)
         yield eps, raw
 
 
 def _range(low: np.ndarray, high: np.ndarray) -> dict:
-    """What `action_range` says of actions whose bounds in each trajectory are these."""
+    """Return `action_range` of actions that have these bounds in each trajectory [E, A]."""
     if not np.isfinite(low).any():
         return action_range(np.full((1, low.shape[1]), np.nan, np.float32))
     return action_range(np.stack([np.nanmin(low, 0), np.nanmax(high, 0)]).astype(np.float32))

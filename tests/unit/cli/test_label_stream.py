@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def parts(monkeypatch):
     """Parts of two trajectories."""
-    monkeypatch.setattr("ssorl.data.stream.SIZE", 40)
+    monkeypatch.setattr("ssorl.data.stream.PART_STEPS", 40)
 
 
 @pytest.mark.parametrize("format", OUTS)
@@ -141,7 +141,7 @@ def held(*args):
     return label(*args)
 stream.label = held
 from ssorl.data import stream as parts
-parts.SIZE = 40
+parts.PART_STEPS = 40
 from ssorl.cli import main
 main(sys.argv[1:])
 """

@@ -1,1 +1,1 @@
-"""Datasets that are known by name."""
+"""Named datasets: `builtin/...` and `d4rl/...`."""

@@ -1,4 +1,4 @@
-"""`d4rl/NAME`: D4RL's files by name, fetched into D4RL's usual folder so that both share one copy."""
+"""D4RL's datasets by name, `d4rl/NAME`: files are downloaded to the folder that D4RL itself uses."""
 
 from __future__ import annotations
 
@@ -27,17 +27,25 @@ FILES: dict[str, str] = {
 
 
 def names() -> list[str]:
-    """Every D4RL name that can be asked for."""
+    """Return the names of all known D4RL datasets, without `d4rl/`."""
     return list(FILES)
 
 
 def folder() -> Path:
-    """D4RL's own dataset folder."""
+    """Return D4RL's dataset folder: `$D4RL_DATASET_DIR`, or `~/.d4rl/datasets`."""
     return Path(os.environ.get("D4RL_DATASET_DIR", Path.home() / ".d4rl" / "datasets"))
 
 
 def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
-    """Read a D4RL dataset by name, downloading it if need be."""
+    """Return a D4RL dataset; its file is downloaded if it is not in D4RL's folder.
+
+    Args:
+        name: name without `d4rl/`.
+        options: options of reading.
+
+    Raises:
+        DataError: the name is unknown, or the file cannot be downloaded or read.
+    """
     from ssorl.data.formats import d4rl
 
     eps = d4rl.load(local_path(name), options)
@@ -45,18 +53,28 @@ def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
 
 
 def local_path(name: str) -> Path:
-    """The file of a D4RL dataset, downloaded if need be."""
+    """Return the local file of a D4RL dataset, see `fetch`; raise DataError if the name is unknown."""
     if name not in FILES:
         import difflib
 
         near = difflib.get_close_matches(name, FILES, n=1)
-        hint = f"did you mean d4rl/{near[0]}?" if near else "`ssorl data list` shows them"
-        raise DataError(f"d4rl/{name}: is not a D4RL dataset ssorl knows; {hint}")
+        hint = f"did you mean d4rl/{near[0]}?" if near else "`ssorl data list` shows the known names"
+        raise DataError(f"d4rl/{name}: is not a known D4RL dataset; {hint}")
     return fetch(name)
 
 
 def fetch(name: str) -> Path:
-    """The local file of a dataset; downloads resume where they stopped and must reach their full size."""
+    """Return the local file of a dataset; download it if it does not exist, or resume an interrupted download.
+
+    The environment variable `SSORL_D4RL_URL` replaces the server's address.
+
+    Args:
+        name: one of `names()`.
+
+    Raises:
+        DataError: the server cannot be reached, or it sent an incomplete or invalid file.
+        SsorlError: the file cannot be written.
+    """
     base = os.environ.get("SSORL_D4RL_URL", BASE)
     url, path = f"{base}/{FILES[name]}", folder() / Path(FILES[name]).name
     if path.is_file():
@@ -66,27 +84,27 @@ def fetch(name: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         _resume(url, part)
     except urllib.error.HTTPError as err:
-        err.close()  # it holds the connection open
+        err.close()  # closes the connection
         raise DataError(
             f"d4rl/{name}: the server answered {err.code} for {url}; copy the file to {path} by hand"
         ) from err
     except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException, ValueError) as err:
         reason = escaped(getattr(err, "reason", err))
         raise DataError(
-            f"d4rl/{name}: is not on this machine and {url} cannot be reached ({reason}); fetch it on another machine "
-            f"and copy it to {path}"
+            f"d4rl/{name}: is not on this machine and {url} cannot be downloaded ({reason}); download it on another "
+            f"machine and copy it to {path}"
         ) from err
     except OSError as err:
         raise SsorlError(
             f"d4rl/{name}: {part} cannot be written ({err.strerror}); free space or set D4RL_DATASET_DIR"
         ) from err
-    _whole(part, name, url, path)
+    _check_hdf5(part, name, url, path)
     os.replace(part, path)
     return path
 
 
-def _whole(part: Path, name: str, url: str, path: Path) -> None:
-    """HDF5 knows its own length, so what is no file, half a file or parts of two does not get its final name."""
+def _check_hdf5(part: Path, name: str, url: str, path: Path) -> None:
+    """Delete the file and raise unless it is a complete HDF5 file; h5py compares its length with its header."""
     import h5py
 
     try:
@@ -94,25 +112,25 @@ def _whole(part: Path, name: str, url: str, path: Path) -> None:
     except OSError as err:
         part.unlink()
         raise DataError(
-            f"d4rl/{name}: what {url} sent is not a whole HDF5 file and was thrown away; ask again, or fetch it on "
-            f"another machine and copy it to {path}"
+            f"d4rl/{name}: {url} sent a file that is not a complete HDF5 file, so it was deleted; run the command "
+            f"again, or download the file on another machine and copy it to {path}"
         ) from err
 
 
 def _resume(url: str, part: Path) -> None:
-    """Fetch what `part` lacks of `url`, and compare the size with what the server said."""
+    """Download the bytes that `part` still lacks, and compare its size with the size that the server announced."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         answer = urllib.request.urlopen(request, timeout=30)
     except urllib.error.HTTPError as err:
-        if err.code != 416 or not have:  # 416: nothing left to send, or a part longer than the file: start again
+        if err.code != 416 or not have:  # 416: `part` is at least as long as the file, so start again
             raise
         err.close()
         part.unlink()
         return _resume(url, part)
     with answer:
-        if answer.status != 206:  # the server sends everything: so do not append
+        if answer.status != 206:  # the server sends the whole file, so overwrite `part`
             have = 0
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
@@ -120,7 +138,7 @@ def _resume(url: str, part: Path) -> None:
             _copy(answer, out, have, total)
     size = part.stat().st_size
     if total is not None and size != total:
-        raise urllib.error.URLError(f"{size} of {total} bytes arrived; ask again and it goes on from there")
+        raise urllib.error.URLError(f"received {size} of {total} bytes; run the command again to resume")
     return None
 
 
@@ -129,7 +147,7 @@ def _copy(answer, out, have: int, total: int | None) -> None:
 
     title = f"downloading {Path(out.name).stem}"
     with Progress({title: (total or 0, "bytes")}) as bar:
-        bar(title, have)  # what an earlier try left
+        bar(title, have)  # bytes of an earlier, interrupted download
         while block := answer.read(1 << 20):
             out.write(block)
             bar(title, len(block))

@@ -1,4 +1,4 @@
-"""`builtin/pointmass`: 300 trajectories of a small task under controllers of differing skill, made in a moment."""
+"""`builtin/pointmass`: 300 trajectories of a point mass under controllers of different skill, generated on use."""
 
 from __future__ import annotations
 
@@ -10,27 +10,38 @@ from ssorl.envs.pointmass import PointMass
 from ssorl.utils.errors import DataError
 
 N_EPISODES, SEED = 300, 0
-RANDOM_RETURN, EXPERT_RETURN = (
-    14.10,
-    90.38,
-)  # means over 10,000 episodes of skill 0 and 1; a test repeats them
+RANDOM_RETURN, EXPERT_RETURN = 14.10, 90.38  # means over 10,000 episodes of skill 0 and 1; a test checks them
 
 
 def names() -> list[str]:
-    """The built-in sets."""
+    """Return the names of the built-in datasets, without `builtin/`."""
     return ["pointmass"]
 
 
 def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
-    """Make the set of that name."""
+    """Return a built-in dataset.
+
+    Args:
+        name: name without `builtin/`.
+        options: options of reading.
+
+    Raises:
+        DataError: the name is unknown.
+    """
     if name != "pointmass":
-        raise DataError(f"builtin/{name}: there is no such built-in set; the one there is: builtin/pointmass")
+        raise DataError(f"builtin/{name}: is not a built-in dataset; the only one is builtin/pointmass")
     rng = np.random.default_rng(SEED)
     return rollout(rng.uniform(0, 1, N_EPISODES), rng, options)
 
 
 def rollout(skill: np.ndarray, rng: np.random.Generator, options: ReadOptions = READ_ALL) -> Episodes:
-    """One episode a controller; skill 0 drifts at random, skill 1 is a well-damped spring to the goal."""
+    """Return one episode of each of N controllers.
+
+    Args:
+        skill: skill of each controller [N]: 0 pushes at random, 1 is a well-damped spring to the goal.
+        rng: source of initial states and noise.
+        options: options of reading.
+    """
     n = len(skill)
     env = PointMass(n)
     obs = np.empty((n, env.horizon + 1, env.n_obs), np.float32)
@@ -41,11 +52,11 @@ def rollout(skill: np.ndarray, rng: np.random.Generator, options: ReadOptions = 
     push = np.zeros((n, env.n_act))
     for t in range(env.horizon):
         good = -2.0 * state[:, :2] - 2.0 * state[:, 2:]
-        push = np.clip(0.9 * push + 0.6 * rng.standard_normal((n, 2)), -1, 1)  # a drifting, clumsy hand
+        push = np.clip(0.9 * push + 0.6 * rng.standard_normal((n, 2)), -1, 1)  # autocorrelated noise
         act[:, t] = np.clip(skill[:, None] * good + (1 - skill[:, None]) * push, -1, 1)
         state, rew[:, t], ended[:, t] = env.step(act[:, t])
         obs[:, t + 1] = state
-    # All run to the horizon together; what comes after an ending is cut away here.
+    # All episodes were simulated to the horizon; remove the steps after the end of each.
     lengths = np.where(ended.any(1), ended.argmax(1) + 1, env.horizon)
     first = np.arange(n)
     steps, rows = ranges(first * env.horizon, lengths), ranges(first * (env.horizon + 1), lengths + 1)

@@ -259,9 +259,9 @@ HOPPER = {  # a file named after a known task has its range, unless actions leav
     "infinite actions": ({"actions": np.full((18, 3), np.inf)}, r"trajectory 0 has the action inf at step 0.*correct"),
 }
 PICKLE = {  # in trajectory 1, of 6 steps
-    "fewer rewards": ({"rewards": GOOD[1].rew[1:]}, r"trajectory 1 has .* but 5 rewards; they must"),
-    "fewer actions": ({"actions": GOOD[1].act[1:]}, r"trajectory 1 has 5 actions but 6 rewards; they must"),
-    "fewer terminals": ({"terminals": np.zeros(4)}, r"trajectory 1 has 4 terminals but 6 rewards; they must"),
+    "fewer rewards": ({"rewards": GOOD[1].rew[1:]}, r"trajectory 1 has .* but 5 rewards; the numbers must"),
+    "fewer actions": ({"actions": GOOD[1].act[1:]}, r"trajectory 1 has 5 actions but 6 rewards; the numbers must"),
+    "fewer terminals": ({"terminals": np.zeros(4)}, r"trajectory 1 has 4 terminals but 6 rewards; the numbers must"),
     "fewer next states": ({"next_observations": np.ones((5, 3))}, r"trajectory 1 .*\(6, 3\).* \(5, 3\); they must"),
     "no next states": ({"next_observations": np.ones((0, 3))}, r"trajectory 1 .*\(6, 3\).* \(0, 3\); they must"),
     "mixed state sizes": (
@@ -270,7 +270,7 @@ PICKLE = {  # in trajectory 1, of 6 steps
     ),
     "mixed action sizes": (
         {"actions": np.zeros((6, 4))},
-        r"trajectory 1 has actions of shape \(4,\), others of \(2,\)",
+        r"trajectory 1 has actions of size 4, others of size 2",
     ),
     "no rewards": ({"rewards": None}, r"trajectory 1 has no rewards; each needs"),
     "ragged": ({"observations": [[1, 2, 3], [4, 5]]}, r"observations of trajectory 1 are not an array of numbers"),
@@ -284,12 +284,18 @@ PICKLE = {  # in trajectory 1, of 6 steps
     "huge rewards": ({"rewards": np.full(6, 1e300)}, r"trajectory 1 has the reward 1e\+300 at step 0"),
 }
 MINARI = {  # one dataset of main_data.hdf5
-    "fewer rewards": ({"episode_1/rewards": np.ones(4)}, r"trajectory 1 has .* but 4 rewards; they must"),
-    "fewer actions": ({"episode_1/actions": np.zeros((2, 2))}, r"trajectory 1 has 2 actions but 6 rewards; they must"),
+    "fewer rewards": ({"episode_1/rewards": np.ones(4)}, r"trajectory 1 has .* but 4 rewards; the numbers must"),
+    "fewer actions": (
+        {"episode_1/actions": np.zeros((2, 2))},
+        r"trajectory 1 has 2 actions but 6 rewards; the num",
+    ),
     "fewer states": ({"episode_2/observations": np.ones((2, 3))}, r"trajectory 2 has 2 observations and 3 rewards"),
     "fewer terminals": ({"episode_2/terminations": np.zeros(2)}, r"trajectory 2 has 2 terminals but 3 rewards"),
     "mixed state sizes": ({"episode_2/observations": np.ones((4, 4))}, r"trajectory 2 has observations of size 4, tra"),
-    "mixed action sizes": ({"episode_3/actions": np.zeros((5, 1))}, r"trajectory 3 has actions of shape \(1,\), oth"),
+    "mixed action sizes": (
+        {"episode_3/actions": np.zeros((5, 1))},
+        r"trajectory 3 has actions of size 1, others of",
+    ),
     "no rewards": ({"episode_3/rewards": None}, r"cannot be read as a Minari dataset"),
     "text states": ({"episode_1/observations": ["x"] * 7}, r"episode_1/observations holds object and only numbers"),
     "an episode lost": ({"episode_3": None}, r"speaks of 4 episodes where 3 are there at most; fetch"),
