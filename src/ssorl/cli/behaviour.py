@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from ssorl.cli.options import Json, arg, print_json, tell
+from ssorl.cli.options import Json, arg, print_json, print_result
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class BehaviourTrain:
         out = self.out or Path("runs/behaviour") / self.env
         config = TrainConfig(env=self.env, seeds=self.seeds, steps=self.steps, critic_norm=self.critic_norm)
         done = train(config, out, max_seconds=self.max_seconds)
-        tell(self.json, {"out": str(out), "finished": done})
+        print_result(self.json, {"out": str(out), "finished": done})
 
 
 @dataclass(frozen=True)

@@ -61,13 +61,13 @@ def candidates(kind: type, words: Sequence[str]) -> list[str]:
     if commands(at):
         found = [*commands(at), *_dashed(begun, "--help", *COMMON, *(["--version"] if at is kind else []))]
         return [word for word in found if word.startswith(begun)]
-    known = {option.word: option for option in options(at) if not option.positional}
+    known = {option.name: option for option in options(at) if not option.positional}
     last = max((i for i, word in enumerate(rest) if word in known), default=None)
     told = None if last is None else known[rest[last]]
-    if told and not told.flag and not begun.startswith("-") and (told.many or last == len(rest) - 1):
-        found = told.choices or _names(told.name)
+    if told and not told.is_flag and not begun.startswith("-") and (told.takes_many or last == len(rest) - 1):
+        found = told.choices or _names(told.field)
     else:
-        named = [o.choices or _names(o.name) for o in options(at) if o.positional]
+        named = [o.choices or _names(o.field) for o in options(at) if o.positional]
         found = [*(named[0] if named else ()), *_dashed(begun, *known, "--help", *COMMON)]
     return [word for word in found if word.startswith(begun)]
 

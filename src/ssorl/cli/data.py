@@ -1,4 +1,4 @@
-"""ssorl data: look at data, convert it, split it."""
+"""ssorl data: list, show, convert and split datasets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,25 @@ from typing import Annotated
 
 import tyro
 
-from ssorl.cli.options import Flat, Input, Json, Recipe, Source, WrittenFormat, arg, print_json, tell
+from ssorl.cli.options import (
+    DataOptions,
+    DataSource,
+    Force,
+    Json,
+    OutFormat,
+    SplitOptions,
+    SplitOrFileOptions,
+    arg,
+    check_plot,
+    print_json,
+    print_result,
+)
 from ssorl.utils.errors import SsorlError
 
 
 @dataclass(frozen=True)
 class DataList:
-    """List the datasets that can be named."""
+    """List the datasets that have a name."""
 
     json: Json = False
 
@@ -33,57 +45,57 @@ class DataList:
 
 @dataclass(frozen=True)
 class DataShow:
-    """Show what is in a dataset: counts, returns, ranges, and what looks odd."""
+    """Show counts, returns and ranges of a dataset, and warn of unusual data."""
 
-    input: Flat[Input]
-    recipe: Flat[Recipe]
-    split: Annotated[Path | None, arg("FILE", "hide the actions that this saved split hides")] = None
-    plot: Annotated[Path | None, arg("FILE", "draw return densities, with against without actions, to a PNG")] = None
+    data: DataOptions
+    split: SplitOrFileOptions
+    plot: Annotated[
+        Path | None, arg("FILE", "draw the return densities of labelled and unlabelled trajectories to a PNG")
+    ] = None
     json: Json = False
 
     def run(self) -> None:
-        """Load, split if asked, print, draw."""
-        from ssorl.data.split import Split, apply
+        """Load, apply the split if there is one, print, plot."""
+        from ssorl.data.split import apply
         from ssorl.data.stats import profile
 
-        if self.plot is not None and (self.plot.suffix.lower() not in (".png", ".pdf", ".svg") or self.plot.is_dir()):
-            raise SsorlError(f"{self.plot}: {'is a folder; ' * self.plot.is_dir()}end the name in .png, .pdf or .svg")
-        eps = self.input.load()
-        if self.split is not None:
-            self.recipe.refuse_beside(self.split)
-            eps = apply(Split.load(self.split), eps)
-        elif self.recipe.asked:
-            eps = apply(self.recipe.draw(eps), eps)
-        told = profile(eps)
+        if self.plot is not None:
+            check_plot(self.plot)
+        eps = self.data.load()
+        split = self.split.draw(eps) if self.split.given() == ["seed"] else self.split.choose(eps)
+        if split is not None:
+            eps = apply(split, eps)
+        facts = profile(eps)
         if self.plot is not None:
             from ssorl.report.density import plot
 
             plot(eps, self.plot)
-            told["plot"] = str(self.plot)
+            facts["plot"] = str(self.plot)
         if self.json:
-            return print_json(told)
+            return print_json(facts)
         from ssorl.cli.tables import show_profile
 
-        return show_profile(told)
+        return show_profile(facts)
 
 
 @dataclass(frozen=True)
 class DataConvert:
-    """Write a dataset in another format (a pair becomes one file with missing actions)."""
+    """Write a dataset in another format; two files become one with missing actions."""
 
-    source: Flat[Source]
+    data: DataSource
     words: Annotated[
         tyro.conf.Positional[tuple[str, ...]],
-        arg("[DATASET] [TARGET]", "what to read (not with --labelled), and where to write in place of --out"),
+        arg("[DATASET] [TARGET]", "what to read (not with --labelled), and where to write (in place of --out)"),
     ] = ()
     out: Annotated[
         Path | None, arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")
     ] = None
-    to: WrittenFormat = None
+    to: OutFormat = None
     action_range: Annotated[
-        str | None, arg("R|LOW:HIGH,…", "declare what the robot can do: ±R or from LOW to HIGH, for all or one each")
+        str | None,
+        arg("R|LOW:HIGH,…", "declare the range of actions, -R to R or LOW to HIGH: once, or once a dimension"),
     ] = None
-    force: bool = False  # replace what is there
+    force: Force = False
     json: Json = False
 
     def run(self) -> None:
@@ -92,42 +104,50 @@ class DataConvert:
         from ssorl.data.validate import declare_range
 
         words = list(self.words)
-        dataset = None if self.source.labelled or not words else words.pop(0)
+        dataset = None if self.data.labelled or not words else words.pop(0)
         targets = [*words, *([self.out] if self.out else [])]
         if len(targets) != 1:
             raise SsorlError("name one place to write to: ssorl data convert DATASET TARGET, or --out TARGET")
-        out, eps = Path(targets[0]), Input(**vars(self.source), dataset=dataset).load()
+        out, eps = Path(targets[0]), DataOptions(**vars(self.data), dataset=dataset).load()
         if self.action_range is not None:
-            eps = declare_range(eps, *_bounds(self.action_range))
+            eps = declare_range(eps, *parse_range(self.action_range))
         save(eps, out, self.to, self.force)
-        tell(self.json, {"out": str(out), "trajectories": len(eps), "steps": eps.n_steps, "notes": eps.meta.notes})
+        result = {"out": str(out), "trajectories": len(eps), "steps": eps.n_steps, "notes": eps.meta.notes}
+        print_result(self.json, result)
 
 
-def _bounds(text: str) -> tuple[list[float], list[float]]:
-    """Lowest and highest actions as they were written: 0.05 is from -0.05, 0:1 from 0."""
+def parse_range(text: str) -> tuple[list[float], list[float]]:
+    """Return the lowest and highest actions of `--action-range`: 0.05 is -0.05 to 0.05, and 0:1 is 0 to 1.
+
+    Raises:
+        SsorlError: the text is not a range.
+    """
     try:
-        sides = [[float(number) for number in one.split(":")] for one in text.split(",")]
+        ranges = [[float(number) for number in part.split(":")] for part in text.split(",")]
     except ValueError:
-        sides = [[]]
-    fine = (len(side) == 2 or (len(side) == 1 and side[0] > 0) for side in sides)
-    if not all(fine) or not all(math.isfinite(number) for side in sides for number in side):
+        ranges = [[]]
+    valid = (len(ends) == 2 or (len(ends) == 1 and ends[0] > 0) for ends in ranges)
+    if not all(valid) or not all(math.isfinite(number) for ends in ranges for number in ends):
         raise SsorlError(
-            f"--action-range {text}: is none; give 0.05 for ±0.05 or 0:1, or one a dimension: 0.05,0.05,0:1"
+            f"--action-range {text}: is not a range; give 0.05 for ±0.05 or 0:1, or one for each dimension, such as "
+            "0.05,0.05,0:1"
         )
-    return [side[0] if len(side) == 2 else -side[0] for side in sides], [side[-1] for side in sides]
+    return [ends[0] if len(ends) == 2 else -ends[0] for ends in ranges], [ends[-1] for ends in ranges]
 
 
 @dataclass(frozen=True)
 class DataSplit:
-    """Draw one of the paper's splits and save it; with --data also the trajectories with actions hidden."""
+    """Draw one of the paper's splits and save it."""
 
-    input: Flat[Input]
-    recipe: Flat[Recipe]
-    out: Annotated[Path, arg("FILE", "the split: trajectory numbers, seed, how it was drawn (split.json)")] = Path(
+    data: DataOptions
+    split: SplitOptions
+    out: Annotated[Path, arg("FILE", "file for the split: trajectory numbers and options", "split.json")] = Path(
         "split.json"
     )
-    data: Annotated[Path | None, arg("FILE", "also write the trajectories, NaN over every hidden action")] = None
-    force: bool = False  # replace what is there
+    data_file: Annotated[
+        Path | None, arg("FILE", "also write the trajectories, with NaN for each hidden action", name="data")
+    ] = None
+    force: Force = False
     json: Json = False
 
     def run(self) -> None:
@@ -136,28 +156,28 @@ class DataSplit:
         from ssorl.utils.errors import DataError
         from ssorl.utils.files import atomic
 
-        eps = self.input.load()
-        drawn = self.recipe.draw(eps)
-        for path in (self.out, self.data):
+        eps = self.data.load()
+        split = self.split.draw(eps)
+        for path in (self.out, self.data_file):
             if path is not None and path.exists() and not self.force:
                 raise DataError(f"{path}: exists already; choose another name or pass --force")
-        if self.out == self.data or self.out.is_dir():
-            raise DataError(f"{self.out}: is a folder or the same as --data; choose another name for --out")
-        with atomic(self.out) as fresh:  # the split gets its name only once the data is written too
-            drawn.save(fresh)
-            if self.data is not None:
-                save(apply(drawn, eps), self.data, force=self.force)
-        counts = {"labelled": len(drawn.labelled), "unlabelled": len(drawn.unlabelled)}
-        recipe = {f"{name}_third" if name in counts else name: value for name, value in drawn.recipe.items()}
-        tell(
-            self.json,
-            {"out": str(self.out), "data": None if self.data is None else str(self.data), **counts, **recipe},
-        )
+        if self.out.is_dir():
+            raise DataError(f"{self.out}: is a folder; give --out a file name")
+        if self.out == self.data_file:
+            raise DataError(f"{self.out}: is both --out and --data; choose another name for one of them")
+        with atomic(self.out) as fresh:  # the split gets its name only when the data is written too
+            split.save(fresh)
+            if self.data_file is not None:
+                save(apply(split, eps), self.data_file, force=self.force)
+        counts = {"labelled": len(split.labelled), "unlabelled": len(split.unlabelled)}
+        recipe = {f"{name}_third" if name in counts else name: value for name, value in split.recipe.items()}
+        data_file = None if self.data_file is None else str(self.data_file)
+        print_result(self.json, {"out": str(self.out), "data": data_file, **counts, **recipe})
 
 
 @dataclass(frozen=True)
 class Data:
-    """Look at data, convert it, split it."""
+    """List, show, convert and split datasets."""
 
     command: (
         Annotated[DataList, tyro.conf.subcommand("list")]

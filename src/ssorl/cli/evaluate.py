@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ssorl.cli.options import Json, OwnAgent, arg, print_json
+from ssorl.cli.options import AgentClass, Json, arg, print_json
 from ssorl.evaluation import EPISODES
 from ssorl.utils.errors import SsorlError
 
@@ -22,7 +22,7 @@ class Evaluate:
     episodes: Annotated[int, arg("N", f"episodes a policy ({EPISODES})")] = EPISODES
     seed: Annotated[int, arg("N", "of the starting states (0)")] = 0
     variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle, or all (ss)")] = None
-    agent: OwnAgent = None
+    agent: AgentClass = None
     video: Annotated[Path | None, arg("FILE", "film the first policy's first episode to a .gif or .mp4")] = None
     force: bool = False  # replace a film that is there
     json: Json = False

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ssorl.cli.options import Json, OwnAgent, arg, tell
+from ssorl.cli.options import AgentClass, Json, arg, print_result
 from ssorl.utils.errors import SsorlError
 
 
@@ -21,7 +21,7 @@ class Export:
     format: Annotated[Literal["onnx", "jax"], arg("{onnx,jax}", "ONNX, or jax.export's StableHLO (onnx)")] = "onnx"
     variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle (ss)")] = None
     seed: Annotated[int | None, arg("N", "of a run folder: which of its seeds (the first)")] = None
-    agent: OwnAgent = None
+    agent: AgentClass = None
     force: bool = False  # replace what is there
     json: Json = False
 
@@ -37,4 +37,4 @@ class Export:
         done = export(policy.player, self.out, self.format, {} if policy.env is None else {"env": policy.env})
         shapes = {name: [str(n) if not isinstance(n, int) else n for n in shape] for name, shape in done.inputs.items()}
         told = {"out": str(done.path), "format": self.format, "inputs": shapes, "outputs": done.outputs}
-        tell(self.json, {**told, "largest_error": done.error})
+        print_result(self.json, {**told, "largest_error": done.error})

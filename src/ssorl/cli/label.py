@@ -3,247 +3,279 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from ssorl.cli.options import (
-    Flat,
-    Input,
+    DataOptions,
+    Force,
+    IdmModule,
     Json,
-    OwnIdm,
+    OutFormat,
     Preset,
-    Recipe,
-    WrittenFormat,
+    SplitOrFileOptions,
     arg,
+    check_plot,
+    flag,
     import_idm,
     note,
     print_json,
 )
 from ssorl.utils.errors import SsorlError
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ssorl.data import Episodes
+    from ssorl.data.episodes import Meta
+    from ssorl.data.stream import Stream
+    from ssorl.idm.base import IdmSpec
+    from ssorl.idm.label import Labeller
+    from ssorl.utils.progress import Progress
+
+
+@dataclass(frozen=True)
+class LabelModelOptions:
+    """The model that estimates the missing actions."""
+
+    idm: Annotated[str, arg("NAME|FOLDER", "robust, paper, or a model saved by --save-idm", "robust")] = "robust"
+    idm_module: IdmModule = None
+    preset: Annotated[
+        Preset | None, arg("{quick,paper}", "small networks for a CPU, or the published size", "paper")
+    ] = None
+    steps: Annotated[int | None, arg("N", "updates, in place of the preset's")] = None
+    members: Annotated[int | None, arg("N", "networks in the ensemble, in place of the preset's")] = None
+    self_train: Annotated[int | None, arg("N", "rounds of self-training (the paper's Algorithm 2)", 0)] = None
+    save_idm: Annotated[Path | None, arg("FOLDER", "save the fitted model, for use with --idm")] = None
+
 
 @dataclass(frozen=True)
 class Label:
-    """Fill in missing actions with an inverse dynamics model, and tell how far they are to be trusted.
+    """Fill in missing actions with an inverse dynamics model, and report how accurate they are.
 
-    With a split (--fraction, --quality, … or --split) on data that has all its actions, the labels are held against
-    the truth that was hidden.
+    If the data has all its actions, the split options hide some of them; the labels are then compared with the truth.
     """
 
-    input: Flat[Input]
-    recipe: Flat[Recipe]
+    data: DataOptions
+    split: SplitOrFileOptions
+    model: Annotated[LabelModelOptions, tyro.conf.arg(name="inverse dynamics model")]
     out: Annotated[Path, arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")]
-    to: WrittenFormat = None
-    union: bool = False  # with two files: the labelled trajectories before the others, not the others alone
-    split: Annotated[Path | None, arg("FILE", "hide the actions that this saved split hides")] = None
-    idm: Annotated[str, arg("NAME|FOLDER", "paper, robust, or a model that --save-idm saved (robust)")] = "robust"
-    idm_module: OwnIdm = None
-    preset: Annotated[Preset | None, arg("{quick,paper}", "small networks for a CPU, or the full size (paper)")] = None
-    steps: Annotated[int | None, arg("N", "updates, in place of the preset's")] = None
-    members: Annotated[int | None, arg("N", "networks in the ensemble, in place of the preset's")] = None
-    self_train: Annotated[int | None, arg("N", "rounds of self-training, the paper's Algorithm 2 (0)")] = None
-    save_idm: Annotated[Path | None, arg("FOLDER", "keep the fitted model, for --idm")] = None
-    report: Annotated[Path | None, arg("FILE", "draw the report to a PNG, its numbers to a .json beside it")] = None
+    to: OutFormat = None
+    union: Annotated[bool, flag("with two files: write the labelled trajectories too, before the others")] = False
+    report: Annotated[Path | None, arg("FILE", "draw the report to a PNG, and write its numbers to a .json")] = None
     # Without `--no-stream`, which would promise that a file larger than memory is loaded all the same.
     stream: Annotated[
-        tyro.conf.FlagCreatePairsOff[bool],
-        arg("", "read and write some trajectories at a time, as is done by itself with a very large file"),
+        tyro.conf.FlagCreatePairsOff[bool], flag("read and write in parts; very large files are always read so")
     ] = False
-    force: bool = False  # replace what is there
+    force: Force = False
     json: Json = False
 
     def run(self) -> None:
-        """Load, fit or reuse, label, report, and only then write."""
+        """Fit or load the model, label, and only then write."""
         from ssorl.data.formats import writer
         from ssorl.idm.base import IdmSpec
         from ssorl.idm.fill import resolve
         from ssorl.utils.progress import Progress
 
-        module = writer(self.out, self.to, self.force)  # what cannot be written is refused before the long part
-        _check_free(self.force, self.out, *self._beside())
-        import_idm(self.idm_module)
-        model = resolve(self.idm, self.preset, self.steps, self.members, self.self_train)
-        self._warn_of_the_hours(model)
-        updates = model.work * (1 + (self.self_train or 0)) if isinstance(model, IdmSpec) else 0
+        options = self.model
+        format_module = writer(self.out, self.to, self.force)  # raises now, not after the fit
+        _check_outputs(self.force, self.out, *self._side_outputs())
+        import_idm(options.idm_module)
+        model = resolve(options.idm, options.preset, options.steps, options.members, options.self_train)
+        _warn_slow_on_cpu(model)
+        updates = model.work * (1 + (options.self_train or 0)) if isinstance(model, IdmSpec) else 0
+        label = self._label_stream if self._in_parts(format_module) else self._label_in_memory
         with Progress(
             {"reading": (0, "steps"), "fitting": (updates, "updates"), "labelling": (0, "steps")}
         ) as progress:
-            told = (self._streamed if self._streams(module) else self._at_once)(model, module, progress)
-        told = {**told, "out": str(self.out), "idm": self.idm, "preset": self.preset}
+            report = label(model, format_module, progress)
+        result = {**report, "out": str(self.out), "idm": options.idm, "preset": options.preset}
         if self.json:
-            return print_json(told)
+            return print_json(result)
         from ssorl.cli.tables import show_labels
 
-        return show_labels(told, [str(p) for p in (self.out, *self._beside())])
+        return show_labels(result, [str(path) for path in (self.out, *self._side_outputs())])
 
-    def _at_once(self, model, module, progress) -> dict:
-        """All data in memory."""
+    def _label_in_memory(self, model: IdmSpec | Labeller, format_module: Any, progress: Progress) -> dict:
+        """Label with all data in memory, write everything, and return the report."""
         from ssorl.data import save
         from ssorl.idm.fill import fill
 
         eps, learn_from, truth = self._load()
         _warn_of_proxies(eps.meta, progress)
         progress.totals["labelling"] = (int((~eps.labelled).sum()), "steps")
-        rounds, seed = self.self_train or 0, self.recipe.seed or 0
-        done = fill(eps, model, seed, rounds, learn_from=learn_from, truth=truth, progress=progress)
-        with self._beside_it(done.ready) as tell:
-            tell(done.report)
-            save(done.eps, self.out, self.to, self.force, done.extras)
-        return done.report
+        rounds, seed = self.model.self_train or 0, self.split.seed or 0
+        labelled = fill(eps, model, seed, rounds, learn_from=learn_from, truth=truth, progress=progress)
+        with self._write_side_outputs(labelled.ready) as write_report:
+            write_report(labelled.report)
+            save(labelled.eps, self.out, self.to, self.force, labelled.extras)
+        return labelled.report
 
-    def _streamed(self, model, module, progress) -> dict:
-        """Some trajectories in memory at a time, from the first look to the last byte written."""
+    def _label_stream(self, model: IdmSpec | Labeller, format_module: Any, progress: Progress) -> dict:
+        """Label in parts with a few trajectories in memory at a time, write everything, and return the report."""
         from ssorl.idm.base import IdmSpec
         from ssorl.idm.stream import filling
         from ssorl.utils.files import atomic
 
-        stream, first = self._open(progress, passes=1 + max(1, model.passes) if isinstance(model, IdmSpec) else 1)
+        passes = 1 + max(1, model.passes) if isinstance(model, IdmSpec) else 1
+        stream, first = self._open_stream(progress, passes)
         _warn_of_proxies(stream.meta, progress)
         progress.totals["labelling"] = (stream.n_steps - int(stream.start[first]), "steps")
-        done = filling(stream, model, self.recipe.seed or 0, first, progress)
-        with self._beside_it(done.ready) as tell, atomic(self.out) as fresh:
-            module.save_parts(done.about, done.parts(progress), fresh)
-            tell(done.report)
-        return done.report
+        labelled = filling(stream, model, self.split.seed or 0, first, progress)
+        with self._write_side_outputs(labelled.ready) as write_report, atomic(self.out) as fresh:
+            format_module.save_parts(labelled.about, labelled.parts(progress), fresh)
+            write_report(labelled.report)
+        return labelled.report
 
-    def _warn_of_the_hours(self, model: object) -> None:
-        import jax
+    def _side_outputs(self) -> list[Path]:
+        """Return the paths to write besides the trajectories: the report, its numbers, the model."""
+        paths = self._report_paths()
+        return paths if self.model.save_idm is None else [*paths, self.model.save_idm]
 
-        from ssorl.idm import IDMS
-
-        if model in (IDMS["paper"], IDMS["robust"]) and jax.default_backend() == "cpu":
-            note("ssorl: no GPU here, so this may take hours; --preset quick takes a minute")
-
-    def _beside(self) -> list[Path]:
-        """What is written besides the trajectories."""
-        if self.report is not None and self.report.suffix.lower() not in (".png", ".pdf", ".svg"):
-            raise SsorlError(f"{self.report}: end the name in .png, .pdf or .svg")
-        drawn = [] if self.report is None else [self.report, self.report.with_suffix(".json")]
-        return drawn + ([] if self.save_idm is None else [self.save_idm])
-
-    def _streams(self, module) -> bool:
-        """Whether to go through the data in parts: if asked to, or if the files are large and it can be done."""
-        from ssorl.data.stream import exceeds_memory
-
-        lacking = None
-        if not hasattr(module, "save_parts"):
-            lacking = (
-                f"{self.out}: its format can only be written whole; leave out --stream, or choose another with --to"
-            )
-        elif self.self_train:
-            lacking = "--self-train learns from its own labels, so all data must be in memory; leave out one of the two"
-        if lacking and self.stream:
-            raise SsorlError(lacking)
-        names = [Path(n) for n in (self.input.dataset, self.input.labelled, self.input.unlabelled) if n]
-        found = [n for n in names if n.exists() and n.suffix not in (".pkl", ".pickle")]
-        return self.stream or (not lacking and len(found) == len(names) and exceeds_memory(*found))
-
-    def _names(self) -> tuple[str, ...]:
-        """The dataset, or the labelled and the unlabelled file; none where what was given makes no sense."""
-        one = self.input
-        if one.labelled and one.unlabelled and not one.dataset:
-            if self.split is not None or self.recipe.asked_beyond_seed:
-                raise SsorlError("a split hides actions of one dataset; with two files the second has none already")
-            return one.labelled, one.unlabelled
-        if self.union:
-            raise SsorlError("--union joins two files; name them with --labelled and --unlabelled")
-        return (one.dataset,) if one.dataset and one.size is None and not (one.labelled or one.unlabelled) else ()
-
-    def _load(self):
-        """What to fill, what to learn from where that is another set, and the truth where a split hides it."""
-        from ssorl.data import apply, truth
-        from ssorl.data.formats import load, pair
-        from ssorl.idm.label import ignored
-
-        one, names = self.input, self._names()
-        if len(names) == 2:
-            first, second = (load(name, one.format, one.min_length, actions=i == 0) for i, name in enumerate(names))
-            both = pair(first, replace(second, meta=ignored(second.meta)))
-            return (both, None, None) if self.union else (both[len(first) :], both, None)
-        eps = one.load()
-        split = self._split(eps)
-        return (eps, None, None) if split is None else (apply(split, eps), None, truth(split, eps))
-
-    def _open(self, progress, passes: int):
-        """The same as a stream, and the number of the first trajectory to fill."""
-        from ssorl.data.formats import open_parts
-        from ssorl.data.stream import chain, open_stream
-        from ssorl.data.validate import ReadOptions
-        from ssorl.idm.label import ignored
-
-        one, names = self.input, self._names()
-        if not names:
-            one.load()  # says what is wrong, or is of a dataset that is no file
-            raise SsorlError(f"{one.dataset}: is not kept in a file that can be read in parts; leave out --stream")
-        wishes = [ReadOptions(one.min_length), ReadOptions(one.min_length, actions=False)]
-        files = [open_parts(name, one.format, w) for name, w in zip(names, wishes, strict=False)]
-        progress.totals["reading"] = (passes * sum(f.n_steps for f in files), "steps")
-        found = [
-            open_stream(f, w, progress=lambda n: progress("reading", n)) for f, w in zip(files, wishes, strict=False)
-        ]
-        if len(found) == 2:
-            known, other = found
-            return chain(known, replace(other, meta=ignored(other.meta))), 0 if self.union else len(known)
-        split = self._split(found[0])
-        return (found[0] if split is None else found[0].split(split)), 0
-
-    def _split(self, eps):
-        """The split that was asked for, of Episodes or of a stream."""
-        from ssorl.data import Split
-
-        if self.split is not None:
-            self.recipe.refuse_beside(self.split)
-            return Split.load(self.split)
-        return self.recipe.draw(eps) if self.recipe.asked_beyond_seed else None
+    def _report_paths(self) -> list[Path]:
+        if self.report is None:
+            return []
+        check_plot(self.report)
+        return [self.report, self.report.with_suffix(".json")]
 
     @contextmanager
-    def _beside_it(self, ready):
-        """Everything or nothing: the model and the report appear only once the trajectories are in place."""
-        from ssorl.idm import serialise as files
+    def _write_side_outputs(self, ready: Labeller) -> Iterator[Callable[[dict], None]]:
+        """Yield a function that writes the report; report and model get their names only if the block succeeds."""
+        from ssorl.idm import serialise
         from ssorl.utils.files import atomic
 
         with ExitStack() as stack:
-            if self.save_idm is not None:
-                files.save(ready, stack.enter_context(atomic(self.save_idm)))
-            drawn = [] if self.report is None else [self.report, self.report.with_suffix(".json")]
-            fresh = [stack.enter_context(atomic(path)) for path in drawn]
+            if self.model.save_idm is not None:
+                serialise.save(ready, stack.enter_context(atomic(self.model.save_idm)))
+            fresh = [stack.enter_context(atomic(path)) for path in self._report_paths()]
 
-            def tell(report: dict) -> None:
+            def write_report(report: dict) -> None:
                 if fresh:
                     from ssorl.report.labels import plot
 
                     plot(report, fresh[0])
                     fresh[1].write_text(json.dumps(report, indent=1, allow_nan=False))
 
-            yield tell
+            yield write_report
+
+    def _in_parts(self, format_module: Any) -> bool:
+        """Return whether to read in parts: if the user asked for it, or if the files are large and it is possible."""
+        from ssorl.data.stream import exceeds_memory
+
+        obstacle = None
+        if not hasattr(format_module, "save_parts"):
+            obstacle = (
+                f"{self.out}: its format can only be written whole; leave out --stream, or choose another with --to"
+            )
+        elif self.model.self_train:
+            obstacle = "--self-train needs all data in memory; leave out --self-train or --stream"
+        if obstacle and self.stream:
+            raise SsorlError(obstacle)
+        data = self.data
+        names = [Path(name) for name in (data.dataset, data.labelled, data.unlabelled) if name]
+        files = [name for name in names if name.exists() and name.suffix not in (".pkl", ".pickle")]
+        return self.stream or (not obstacle and len(files) == len(names) and exceeds_memory(*files))
+
+    def _file_names(self) -> tuple[str, ...]:
+        """Return the dataset, or the labelled and the unlabelled file; nothing if the data is not in files."""
+        data = self.data
+        if data.labelled and data.unlabelled and not data.dataset:
+            if self.split.given("seed"):
+                raise SsorlError(
+                    "a split hides actions of one dataset, but of two files the second has none; leave out the split "
+                    "options"
+                )
+            return data.labelled, data.unlabelled
+        if self.union:
+            raise SsorlError("--union joins two files; name them with --labelled and --unlabelled")
+        return (data.dataset,) if data.dataset and data.size is None and not (data.labelled or data.unlabelled) else ()
+
+    def _load(self) -> tuple[Episodes, Episodes | None, np.ndarray | None]:
+        """Return the trajectories to fill, those to fit the model to (None: the same), and the hidden actions."""
+        from ssorl.data import apply, truth
+        from ssorl.data.formats import load, pair
+        from ssorl.idm.label import ignored
+
+        data, names = self.data, self._file_names()
+        if len(names) == 2:
+            first, second = (load(name, data.format, data.min_length, actions=i == 0) for i, name in enumerate(names))
+            both = pair(first, replace(second, meta=ignored(second.meta)))
+            return (both, None, None) if self.union else (both[len(first) :], both, None)
+        eps = data.load()
+        split = self.split.choose(eps)
+        return (eps, None, None) if split is None else (apply(split, eps), None, truth(split, eps))
+
+    def _open_stream(self, progress: Progress, passes: int) -> tuple[Stream, int]:
+        """Return the trajectories as a stream, and the number of the first trajectory to fill.
+
+        Args:
+            progress: reports the steps that are read.
+            passes: how often the data will be read.
+        """
+        from ssorl.data.formats import open_parts
+        from ssorl.data.stream import chain, open_stream
+        from ssorl.data.validate import ReadOptions
+        from ssorl.idm.label import ignored
+
+        data, names = self.data, self._file_names()
+        if not names:
+            data.load()  # raises if the data options are invalid
+            raise SsorlError(f"{data.dataset}: is not a file that can be read in parts; leave out --stream")
+        options = [ReadOptions(data.min_length), ReadOptions(data.min_length, actions=False)]
+        files = [open_parts(name, data.format, option) for name, option in zip(names, options, strict=False)]
+        progress.totals["reading"] = (passes * sum(file.n_steps for file in files), "steps")
+        streams = [
+            open_stream(file, option, progress=lambda n: progress("reading", n))
+            for file, option in zip(files, options, strict=False)
+        ]
+        if len(streams) == 2:
+            known, other = streams
+            return chain(known, replace(other, meta=ignored(other.meta))), 0 if self.union else len(known)
+        split = self.split.choose(streams[0])
+        return (streams[0] if split is None else streams[0].split(split)), 0
 
 
-def _warn_of_proxies(meta, progress) -> None:
-    """Say that actions which are there were filled in before."""
+def _warn_slow_on_cpu(model: object) -> None:
+    import jax
+
+    from ssorl.idm import IDMS
+
+    if model in (IDMS["paper"], IDMS["robust"]) and jax.default_backend() == "cpu":
+        note("ssorl: there is no GPU, so the fit may take hours; --preset quick takes a minute")
+
+
+def _warn_of_proxies(meta: Meta, progress: Progress) -> None:
+    """Print a note if actions of the data are proxies themselves."""
     from ssorl.idm.label import counted_as_true
 
     for text in counted_as_true(meta):
         progress.say(f"note: {text}")
 
 
-def _check_free(force: bool, *paths: Path) -> None:
-    """Refuse to write over what is there, to write one thing over another, and to write where nothing can be."""
+def _check_outputs(force: bool, *paths: Path) -> None:
+    """Raise SsorlError if an output exists, if two have the same name, or if a folder cannot be written.
+
+    Args:
+        force: replace existing files.
+        *paths: the outputs; whether the first one exists is checked elsewhere.
+    """
     import os
 
     from ssorl.idm.serialise import is_model
 
-    if len({p.absolute() for p in paths}) < len(paths):
-        raise SsorlError("two results have the same name; choose another for one of them")
+    if len({path.absolute() for path in paths}) < len(paths):
+        raise SsorlError("two outputs have the same name; choose another name for one of them")
     for path in paths[1:]:
         if path.exists() and not force:
             raise SsorlError(f"{path}: exists already; choose another name or pass --force")
         if path.is_dir() and not is_model(path):
-            raise SsorlError(f"{path}: is a folder but no saved model, so nothing replaces it; choose another name")
+            raise SsorlError(f"{path}: is a folder but not a saved model, so it is not replaced; choose another name")
     for path in paths:
-        there = next(p for p in path.absolute().parents if p.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK):
-            raise SsorlError(f"{path}: cannot be written, {there} is no folder that may be; choose another name")
+        parent = next(parent for parent in path.absolute().parents if parent.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise SsorlError(f"{path}: cannot be written, because {parent} is no writable folder; choose another name")

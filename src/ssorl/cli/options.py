@@ -1,77 +1,112 @@
-"""What the commands have in common: where data comes from, how to split it, how to answer."""
+"""Options that several commands share, in groups, and the ways in which commands print.
+
+A group is a frozen dataclass; a command includes it as a field, and `--help` shows it as a box named after the field:
+`split: SplitOptions` is the box "split options". The order of the groups is the same in every command: data, split,
+inverse dynamics model, agent, evaluation.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.progress import QUIET
 
-
-def arg(metavar: str, text: str):
-    """How an option looks in the help."""
-    # "default: None" tells a reader nothing; where a default matters the text says it.
-    return tyro.conf.arg(metavar=metavar, help=text, help_behavior_hint="")
+if TYPE_CHECKING:
+    from ssorl.data import Episodes, Split
+    from ssorl.data.stream import Stream
 
 
-Json = Annotated[bool, tyro.conf.arg(help="print the result as JSON on standard output")]
-Format = Annotated[
-    str | None, arg("NAME", "read as npz, d4rl, minari, lerobot, pickle or the format of a package (found by itself)")
-]
-WrittenFormat = Annotated[
-    str | None, arg("NAME", "write npz, d4rl, minari, lerobot, pickle or the format of a package (by --out's suffix)")
-]
-OwnIdm = Annotated[
-    str | None, arg("MODULE:NAME", "import the family of a saved --idm FOLDER, if its package is not installed")
-]
-OwnAgent = Annotated[
-    str | None, arg("MODULE:CLASS", "import the policy's agent, if it is of a package that is not installed")
-]
+def arg(metavar: str, text: str, default: object = None, name: str | None = None) -> Any:
+    """Describe an option with a value.
+
+    Args:
+        metavar: placeholder of the value in the help.
+        text: the help text.
+        default: what the help shows as the default; nothing by default.
+        name: name of the option without dashes; by default, the name of the field.
+    """
+    text = text if default is None else f"{text} (default: {default})"
+    return tyro.conf.arg(name=name, metavar=metavar, help=text, help_behavior_hint="")  # tyro's hint: "default: None"
+
+
+def flag(text: str) -> Any:
+    """Describe an option without a value.
+
+    Args:
+        text: the help text.
+    """
+    return tyro.conf.arg(help=text, help_behavior_hint="")
+
+
 Setup = Literal["coupled", "decoupled", "wide"]
 Third = Literal["low", "med", "high"]
 Preset = Literal["quick", "paper"]
+FORMATS = "npz, d4rl, minari, lerobot, pickle or a format of an installed package"
+PLOT_SUFFIXES = (".png", ".pdf", ".svg")
 
+Json = Annotated[bool, flag("print the result as JSON on standard output")]
+Force = Annotated[bool, flag("replace existing files")]
+Format = Annotated[str | None, arg("NAME", f"format of the files: {FORMATS}", "detected")]
+OutFormat = Annotated[str | None, arg("NAME", f"format to write: {FORMATS}", "from the suffix of --out")]
+IdmModule = Annotated[
+    str | None, arg("MODULE:NAME", "import the family of a saved --idm FOLDER if its package is not installed")
+]
+AgentClass = Annotated[str | None, arg("MODULE:CLASS", "import the policy's agent if its package is not installed")]
 
-def import_idm(name: str | None) -> None:
-    """Make known the family of a saved inverse dynamics model that the user named."""
-    if name is not None:
-        from ssorl.idm import IDMS
-        from ssorl.utils.registry import TrustedName
-
-        IDMS.find(TrustedName(name))
+Fraction = Annotated[float | None, arg("F", "coupled: share of the trajectories that keep their actions", 0.1)]
+QUALITY_HELP = "coupled: labelled trajectories come from the bottom Q % by return"
+LabelledThird = Annotated[
+    Third | None, arg("{low,med,high}", "decoupled: third by return of the labelled trajectories", "low")
+]
+LabelledFraction = Annotated[
+    float | None, arg("F", "decoupled: number of labelled trajectories, as a share of the dataset", 0.1)
+]
+UnlabelledThird = Annotated[
+    Third | None, arg("{low,med,high}", "decoupled: third by return of the unlabelled trajectories", "high")
+]
+UnlabelledFraction = Annotated[
+    float | None, arg("F", "decoupled: number of unlabelled trajectories, as a share of the dataset", 0.1)
+]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where the trajectories are, if not named by a word, and how to read them."""
+class DataSource:
+    """Options for reading trajectories, without the positional DATASET."""
 
     labelled: Annotated[str | None, arg("FILE", "in place of DATASET: trajectories with actions")] = None
-    unlabelled: Annotated[str | None, arg("FILE", "and trajectories whose actions are absent or to be ignored")] = None
+    unlabelled: Annotated[str | None, arg("FILE", "with --labelled: trajectories whose actions are ignored")] = None
     format: Format = None
-    size: Annotated[str | None, arg("N|full", "of a sim/ dataset, in steps (a tenth of D4RL's)")] = None
-    min_length: Annotated[int, arg("N", "leave out trajectories of fewer steps (0)")] = 0
+    size: Annotated[str | None, arg("N|full", "steps of a sim/ dataset", "a tenth of D4RL's")] = None
+    min_length: Annotated[int, arg("N", "leave out trajectories of fewer than N steps", 0)] = 0
 
 
 @dataclass(frozen=True)
-class Input(Source):
-    """Where the trajectories are: a name (see `ssorl data list`) or a path, or a labelled and an unlabelled file."""
+class DataOptions(DataSource):
+    """Which trajectories to read: DATASET, or the two files --labelled and --unlabelled."""
 
     dataset: Annotated[
         tyro.conf.Positional[str | None],
-        arg("[DATASET]", "builtin/…, sim/…, d4rl/…, minari/…, or the path of a file or folder"),
+        arg("[DATASET]", "a name of `ssorl data list`, or the path of a file or folder"),
     ] = None
 
-    def load(self):
-        """The trajectories."""
+    def load(self) -> Episodes:
+        """Return the trajectories.
+
+        Raises:
+            SsorlError: the options do not name one dataset or a pair of files.
+            DataError: the data cannot be read.
+        """
         from ssorl.data import load, load_pair
 
         if self.size is not None and not (self.dataset or "").startswith("sim/"):
-            raise SsorlError("--size is for the simulated datasets, sim/…; other data has the size it has")
+            raise SsorlError("--size applies to simulated datasets (sim/…) only; leave it out")
         if self.dataset and not (self.labelled or self.unlabelled):
             return load(self.dataset + (f":{self.size}" if self.size else ""), self.format, self.min_length)
         if self.labelled and self.unlabelled and not self.dataset:
@@ -80,45 +115,33 @@ class Input(Source):
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Which actions to hide: the paper's setups."""
+class SplitOptions:
+    """Which actions to hide, by one of the paper's setups."""
 
-    setup: Annotated[Setup | None, arg("{coupled,decoupled,wide}", "which setup; coupled if another is not named")] = (
-        None
-    )
-    fraction: Annotated[float | None, arg("F", "coupled: share of trajectories that keep their actions (0.1)")] = None
-    quality: Annotated[float | None, arg("Q", "coupled: those come from the bottom Q % by return (50)")] = None
-    labelled_third: Annotated[Third | None, arg("{low,med,high}", "decoupled: labelled ones come from (low)")] = None
-    labelled_fraction: Annotated[float | None, arg("F", "decoupled: how many, as share of the dataset (0.1)")] = None
-    unlabelled_third: Annotated[Third | None, arg("{low,med,high}", "decoupled: unlabelled ones come from (high)")] = (
-        None
-    )
-    unlabelled_fraction: Annotated[float | None, arg("F", "decoupled: how many, as share of the dataset (0.1)")] = None
-    seed: Annotated[int | None, arg("N", "of the draw, and of what is fitted (0)")] = None
+    setup: Annotated[Setup | None, arg("{coupled,decoupled,wide}", "how to draw the split", "coupled")] = None
+    fraction: Fraction = None
+    quality: Annotated[float | None, arg("Q", QUALITY_HELP, 50)] = None
+    labelled_third: LabelledThird = None
+    labelled_fraction: LabelledFraction = None
+    unlabelled_third: UnlabelledThird = None
+    unlabelled_fraction: UnlabelledFraction = None
+    seed: Annotated[int | None, arg("N", "seed of the split, and of a model that is fitted", 0)] = None
 
-    @property
-    def asked(self) -> bool:
-        """Whether any of it was given."""
-        return any(value is not None for value in vars(self).values())
+    def given(self, *leave_out: str) -> list[str]:
+        """Return the names of the options that the user gave, except those to leave out."""
+        return [name for name, value in vars(self).items() if value is not None and name not in leave_out]
 
-    @property
-    def asked_beyond_seed(self) -> bool:
-        """Whether any of it was given other than the seed, which fitting uses too."""
-        return any(value is not None for name, value in vars(self).items() if name != "seed")
+    def draw(self, eps: Episodes | Stream) -> Split:
+        """Draw the split of these trajectories; options that were not given have the setup's defaults.
 
-    def refuse_beside(self, file: object) -> None:
-        """A split that was drawn before has its own settings."""
-        if self.asked_beyond_seed:
-            given = next(k for k, v in vars(self).items() if v is not None and k != "seed")
-            flag = "--" + given.replace("_", "-")
-            raise SsorlError(f"--split {file}: says itself which actions to hide; leave out {flag}")
-
-    def draw(self, eps):
-        """The split of these trajectories; what was not given has the default of the function that draws it."""
+        Raises:
+            SsorlError: an option belongs to another setup.
+            DataError: the split cannot be drawn from these trajectories.
+        """
         from ssorl.data import split
 
         setup = self.setup or "coupled"
-        names = {
+        field_of = {  # parameter of the setup -> our field
             "coupled": {"fraction": "fraction", "quality": "quality"},
             "decoupled": {
                 "labelled": "labelled_third",
@@ -128,34 +151,84 @@ class Recipe:
             },
             "wide": {},
         }[setup]
-        foreign = [k for k, v in vars(self).items() if v is not None and k not in (*names.values(), "setup", "seed")]
-        if foreign:
-            flags = ", ".join("--" + k.replace("_", "-") for k in foreign)
-            raise SsorlError(f"{flags} means nothing in the {setup} setup; name the setup you mean with --setup")
-        given = {k: getattr(self, v) for k, v in {**names, "seed": "seed"}.items() if getattr(self, v) is not None}
-        return getattr(split, setup)(eps, **given)
+        if unused := self.given("file", "setup", "seed", *field_of.values()):
+            options = ", ".join(map(option_name, unused))
+            raise SsorlError(f"{options} has no effect in the {setup} setup; choose another setup with --setup")
+        values = {name: getattr(self, field) for name, field in {**field_of, "seed": "seed"}.items()}
+        return getattr(split, setup)(eps, **{name: value for name, value in values.items() if value is not None})
 
 
-Flat = tyro.conf.OmitArgPrefixes
+@dataclass(frozen=True)
+class SavedSplit:
+    """A split from a file."""
+
+    file: Annotated[
+        Path | None, arg("FILE", "a split saved by `ssorl data split`, in place of the options below", name="split")
+    ] = None
+
+
+@dataclass(frozen=True)
+class SplitOrFileOptions(SplitOptions, SavedSplit):
+    """Which actions to hide: by one of the paper's setups, or as a saved split says."""
+
+    def choose(self, eps: Episodes | Stream) -> Split | None:
+        """Return the saved split or a new one; None if the user gave no split options besides the seed.
+
+        Raises:
+            SsorlError: the user gave a saved split and other split options.
+            DataError: the split cannot be read or drawn.
+        """
+        from ssorl.data import Split
+
+        others = self.given("file", "seed")
+        if self.file is None:
+            return self.draw(eps) if others else None
+        if others:
+            raise SsorlError(
+                f"--split {self.file}: a saved split takes no other split options; leave out {option_name(others[0])}"
+            )
+        return Split.load(self.file)
+
+
+def option_name(field: str) -> str:
+    """Return the option of a field: `labelled_third` is `--labelled-third`."""
+    return "--" + field.replace("_", "-")
+
+
+def import_idm(name: str | None) -> None:
+    """Import the family of a saved inverse dynamics model, if the user named one as MODULE:NAME."""
+    if name is not None:
+        from ssorl.idm import IDMS
+        from ssorl.utils.registry import TrustedName
+
+        IDMS.find(TrustedName(name))
+
+
+def check_plot(path: Path) -> None:
+    """Raise SsorlError if no plot can be written to this path."""
+    if path.is_dir():
+        raise SsorlError(f"{path}: is a folder; give a file name that ends in .png, .pdf or .svg")
+    if path.suffix.lower() not in PLOT_SUFFIXES:
+        raise SsorlError(f"{path}: end the name in .png, .pdf or .svg")
 
 
 def note(text: str) -> None:
-    """A remark on standard error, which `--quiet` leaves out."""
+    """Print a remark on standard error, unless `--quiet` was given."""
     if not QUIET.get():
         print(text, file=sys.stderr, flush=True)
 
 
-def tell(as_json: bool, told: dict) -> None:
-    """Tell the result of a command that wrote something."""
+def print_result(as_json: bool, result: dict[str, Any]) -> None:
+    """Print the result of a command that wrote files: as JSON, or as one line without empty entries."""
     if as_json:
-        return print_json(told)
+        return print_json(result)
     from rich.console import Console
 
-    text = ", ".join(f"{k} {v}" for k, v in told.items() if v not in (None, (), []))
-    Console().print(text, soft_wrap=True, markup=False, emoji=False)  # a path may look like either
+    text = ", ".join(f"{name.replace('_', ' ')} {v}" for name, v in result.items() if v not in (None, (), []))
+    Console().print(text, soft_wrap=True, markup=False, emoji=False)  # a path may look like markup
     return None
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(json.dumps(value, indent=1, allow_nan=False))

@@ -1,4 +1,4 @@
-"""ssorl run: Algorithm 1 on a dataset, judged against baseline and oracle."""
+"""ssorl run: Algorithm 1 on a dataset, compared with baseline and oracle."""
 
 from __future__ import annotations
 
@@ -6,148 +6,205 @@ import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from ssorl.cli.options import Flat, Input, Json, OwnIdm, Preset, Third, arg, import_idm, note, print_json
+import tyro
+
+from ssorl.cli.options import (
+    QUALITY_HELP,
+    DataOptions,
+    Fraction,
+    IdmModule,
+    Json,
+    LabelledFraction,
+    LabelledThird,
+    Preset,
+    UnlabelledFraction,
+    UnlabelledThird,
+    arg,
+    flag,
+    import_idm,
+    note,
+    print_json,
+)
 from ssorl.evaluation import EPISODES
 from ssorl.utils.errors import SsorlError
+
+if TYPE_CHECKING:
+    from ssorl.data import Episodes
 
 DATASET = "sim/hopper-medium-expert"
 Variant = Literal["baseline", "ss", "oracle"]
 
 
 @dataclass(frozen=True)
-class Hidden:
-    """Which actions to hide."""
+class RunSplitOptions:
+    """Which actions to hide, by one of the paper's setups."""
 
-    setup: Annotated[Literal["coupled", "decoupled"] | None, arg("{coupled,decoupled}", "how to draw (coupled)")] = None
-    fraction: Annotated[float | None, arg("F", "coupled: share of trajectories that keep their actions (0.1)")] = None
-    quality: Annotated[
-        tuple[float, ...] | None, arg("Q [Q …]", "coupled: those come from the bottom Q % by return (50)")
+    setup: Annotated[
+        Literal["coupled", "decoupled"] | None, arg("{coupled,decoupled}", "how to draw the split", "coupled")
     ] = None
-    labelled_third: Annotated[Third | None, arg("{low,med,high}", "decoupled: labelled ones come from (low)")] = None
-    labelled_fraction: Annotated[float | None, arg("F", "decoupled: how many, as share of the dataset (0.1)")] = None
-    unlabelled_third: Annotated[Third | None, arg("{low,med,high}", "decoupled: unlabelled ones come from (high)")] = (
+    fraction: Fraction = None
+    quality: Annotated[tuple[float, ...] | None, arg("Q [Q …]", f"{QUALITY_HELP}; each Q is a separate result", 50)] = (
         None
     )
-    unlabelled_fraction: Annotated[float | None, arg("F", "decoupled: how many, as share of the dataset (0.1)")] = None
+    labelled_third: LabelledThird = None
+    labelled_fraction: LabelledFraction = None
+    unlabelled_third: UnlabelledThird = None
+    unlabelled_fraction: UnlabelledFraction = None
 
     @property
-    def asked(self) -> dict:
-        """What was given, as the splits call it."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the options that the user gave, as arguments of `make_plan`."""
         names = {"labelled_third": "labelled", "unlabelled_third": "unlabelled"}
-        return {names.get(k, k): v for k, v in vars(self).items() if v is not None}
+        return {names.get(name, name): value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class RunModelOptions:
+    """The model that estimates the missing actions."""
+
+    idm: Annotated[
+        str | None, arg("NAME|FOLDER", "robust, paper, or a model saved by `ssorl label --save-idm`", "robust")
+    ] = None
+    idm_module: IdmModule = None
+    idm_updates: Annotated[int | None, arg("N", "updates, in place of the preset's")] = None
+    idm_members: Annotated[int | None, arg("N", "networks in the ensemble, in place of the preset's")] = None
+    certain: Annotated[
+        float | None, arg("F", "train only on this share of proxy actions, lowest predicted std first", "all")
+    ] = None
+
+
+@dataclass(frozen=True)
+class RunAgentOptions:
+    """The agent, and which of its trainings to do."""
+
+    agent: Annotated[str, arg("NAME", "td3bc, cql, iql, bc, dt, dt-joint or MODULE:CLASS", "td3bc")] = "td3bc"
+    preset: Annotated[
+        Preset, arg("{quick,paper}", "settings of agent and model: minutes on a CPU, or as published", "quick")
+    ] = "quick"
+    updates: Annotated[int | None, arg("N", "updates of each training, in place of the preset's")] = None
+    set: Annotated[tuple[str, ...], arg("NAME=VALUE …", "other settings of the agent, such as alpha=1")] = ()
+    seeds: Annotated[tuple[int, ...], arg("N [N …]", "number of seeds, counted from 0; or several seeds", 1)] = (1,)
+    variants: Annotated[
+        tuple[Variant, ...] | None, arg("{baseline,ss,oracle} …", "which trainings to do", "all that are possible")
+    ] = None
+    policy: Annotated[
+        Literal["average", "last"], arg("{average,last}", "evaluate averaged weights, or the last ones", "average")
+    ] = "average"
+
+    def settings(self) -> dict[str, Any]:
+        """Return the agent's settings by name.
+
+        Raises:
+            SsorlError: an entry of `--set` is not NAME=VALUE, or a setting has two values.
+        """
+        settings: dict[str, Any] = {} if self.updates is None else {"updates": self.updates}
+        for text in self.set:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise SsorlError(f"--set {text}: write NAME=VALUE, such as batch=512")
+            parsed = parse_value(value)
+            if name in settings and settings[name] != parsed:
+                raise SsorlError(f"--set {text}: {name} is {settings[name]} as well; give it once")
+            settings[name] = parsed
+        return settings
+
+
+@dataclass(frozen=True)
+class RunEvaluationOptions:
+    """How policies are evaluated."""
+
+    env: Annotated[
+        str | None, arg("NAME", "environment; none: estimate values by fitted-Q evaluation", "the data's")
+    ] = None
+    episodes: Annotated[int | None, arg("N", "episodes of each policy", EPISODES)] = None
 
 
 @dataclass(frozen=True)
 class Run:
-    """Hide most actions, fit an inverse dynamics model, label, train an agent on the union, and judge it.
+    """Hide most actions, label them, train an agent, and compare it with its bounds.
 
-    The same agent is trained on the labelled trajectories alone (baseline) and with every true action (oracle), and all
-    are played in the environment. The same command goes on where it was stopped, and shows the result again once it is
-    there.
+    The steps: split the dataset; fit an inverse dynamics model to the labelled trajectories; label the others with
+    proxy actions; train the agent on both (ss), on the labelled trajectories only (baseline), and on all true actions
+    (oracle); evaluate the policies. A command that was stopped resumes when it is given again; once it is finished, it
+    shows its result again.
     """
 
     RESUMES: ClassVar[bool] = True
-    input: Flat[Input]
-    hidden: Flat[Hidden]
-    agent: Annotated[str, arg("NAME", "the offline RL method: td3bc, cql, iql, bc, dt, … (td3bc)")] = "td3bc"
-    idm: Annotated[
-        str | None, arg("NAME|FOLDER", "robust, paper, or a model that `ssorl label --save-idm` saved (robust)")
-    ] = None
-    idm_module: OwnIdm = None
-    preset: Annotated[Preset, arg("{quick,paper}", "minutes on a CPU, or the published settings (quick)")] = "quick"
-    seeds: Annotated[tuple[int, ...], arg("N | N N …", "how many, counted from 0; or which (1)")] = (1,)
-    variants: Annotated[
-        tuple[Variant, ...] | None, arg("{baseline,ss,oracle} …", "which agents to train (all that can be)")
-    ] = None
-    certain: Annotated[float | None, arg("F", "learn from this share of the proxies alone, the surest (all)")] = None
-    env: Annotated[str | None, arg("NAME", "where policies are played; none: estimate from the data (the data's)")] = (
-        None
-    )
-    episodes: Annotated[int | None, arg("N", f"played by each policy ({EPISODES})")] = None
-    policy: Annotated[
-        Literal["average", "last"], arg("{average,last}", "which weights: averaged over training or the last (average)")
-    ] = "average"
-    updates: Annotated[int | None, arg("N", "of each agent, in place of the preset's")] = None
-    set: Annotated[tuple[str, ...], arg("NAME=VALUE …", "other settings of the agent, such as alpha=1")] = ()
-    idm_updates: Annotated[int | None, arg("N", "of the inverse dynamics model, in place of the preset's")] = None
-    idm_members: Annotated[int | None, arg("N", "networks in its ensemble, in place of the preset's")] = None
-    tensorboard: bool = False  # write TensorBoard events too
-    wandb: Annotated[str | None, arg("PROJECT", "send metrics to Weights & Biases too")] = None
-    out: Annotated[Path | None, arg("FOLDER", "the run folder (one of its own in runs/)")] = None
+    data: DataOptions
+    split: RunSplitOptions
+    model: Annotated[RunModelOptions, tyro.conf.arg(name="inverse dynamics model")]
+    agent: RunAgentOptions
+    evaluation: RunEvaluationOptions
+    out: Annotated[Path | None, arg("FOLDER", "the run folder", "a new one in runs/")] = None
+    tensorboard: Annotated[bool, flag("also write TensorBoard events")] = False
+    wandb: Annotated[str | None, arg("PROJECT", "also send metrics to Weights & Biases")] = None
     json: Json = False
 
     def run(self) -> None:
-        """Load, plan, run stage by stage, tell."""
+        """Load the data, run the plan, and print the result."""
         from ssorl.cli.narrate import RunNarrator
         from ssorl.cli.tables import show_run
         from ssorl.pipeline.plan import make_plan
         from ssorl.report.summary import diverged
         from ssorl.runs.run import execute
 
-        import_idm(self.idm_module)
+        model, agent = self.model, self.agent
+        import_idm(model.idm_module)
         eps = self._load()
         plan = make_plan(
             eps,
-            self.agent,
-            self.idm,
-            self.preset,
-            seeds=self.seeds[0] if len(self.seeds) == 1 else self.seeds,
-            variants=self.variants,
-            certain=self.certain,
-            env=self.env,
-            episodes=self.episodes,
-            policy=self.policy,
-            idm_updates=self.idm_updates,
-            idm_members=self.idm_members,
-            settings=self._settings(),
-            **self.hidden.asked,
+            agent.agent,
+            model.idm,
+            agent.preset,
+            seeds=agent.seeds[0] if len(agent.seeds) == 1 else agent.seeds,
+            variants=agent.variants,
+            certain=model.certain,
+            env=self.evaluation.env,
+            episodes=self.evaluation.episodes,
+            policy=agent.policy,
+            idm_updates=model.idm_updates,
+            idm_members=model.idm_members,
+            settings=agent.settings(),
+            **self.split.arguments,
         )
-        self._warn_of_the_hours()
+        _warn_slow_on_cpu(agent.preset)
         command = shlex.join(["ssorl", *sys.argv[1:]])
         metrics = {"tensorboard": self.tensorboard, "wandb": self.wandb}
-        with RunNarrator(eps, plan) as teller:
-            done = execute(eps, plan, self.out, teller, command, metrics)
+        with RunNarrator(eps, plan) as narrator:
+            result = execute(eps, plan, self.out, narrator, command, metrics)
         if self.json:
-            for line in diverged(done.content):  # else it is among the caveats
+            for line in diverged(result.content):  # without --json it is printed with the caveats
                 note(f"ssorl: {line}")
-            return print_json({"folder": str(done.folder), **done.content})
-        return show_run(done.content, done.folder)
+            return print_json({"folder": str(result.folder), **result.content})
+        return show_run(result.content, result.folder)
 
-    def _load(self):
-        """The trajectories; without a name the demo's."""
-        one = self.input
-        if (one.labelled or one.unlabelled) and self.hidden.asked:
-            raise SsorlError("a split hides actions of one dataset; with two files the second has none already")
-        if not (one.dataset or one.labelled or one.unlabelled):
-            one = replace(one, dataset=DATASET)
-        return one.load()
-
-    def _settings(self) -> dict:
-        """The agent's settings, as they were written: numbers, true and false, lists as 256,256."""
-        found: dict[str, Any] = {} if self.updates is None else {"updates": self.updates}
-        for text in self.set:
-            name, equals, value = text.partition("=")
-            if not equals:
-                raise SsorlError(f"--set {text}: write NAME=VALUE, such as batch=512")
-            read = _value(value)
-            if name in found and found[name] != read:
-                raise SsorlError(f"--set {text}: {name} is {found[name]} as well; give it once")
-            found[name] = read
-        return found
-
-    def _warn_of_the_hours(self) -> None:
-        import jax
-
-        if self.preset == "paper" and jax.default_backend() == "cpu":
-            note("ssorl: no GPU here, so the paper's settings take hours to days; --preset quick takes minutes")
+    def _load(self) -> Episodes:
+        """Return the trajectories; by default, those of the demo."""
+        data = self.data
+        if (data.labelled or data.unlabelled) and self.split.arguments:
+            raise SsorlError(
+                "a split hides actions of one dataset, but of two files the second has none; leave out the split "
+                "options"
+            )
+        if not (data.dataset or data.labelled or data.unlabelled):
+            data = replace(data, dataset=DATASET)
+        return data.load()
 
 
-def _value(text: str) -> Any:
+def _warn_slow_on_cpu(preset: str) -> None:
+    import jax
+
+    if preset == "paper" and jax.default_backend() == "cpu":
+        note("ssorl: there is no GPU, so --preset paper takes hours to days; --preset quick takes minutes")
+
+
+def parse_value(text: str) -> Any:
+    """Return the value of a setting: a number, true, false, none, a list such as 256,256, or a string."""
     text = text.strip()
     if "," in text or text[:1] + text[-1:] in ("()", "[]"):
-        return tuple(_value(part) for part in text.strip("()[]").split(",") if part)
+        return tuple(parse_value(part) for part in text.strip("()[]").split(",") if part)
     if text.lower() in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[text.lower()]
     for kind in (int, float):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import tyro
 
 from ssorl.cli.cluster import OnRay
-from ssorl.cli.options import Flat, Json, arg, import_idm, note, print_json
+from ssorl.cli.options import Json, arg, import_idm, note, print_json
 from ssorl.utils.errors import SsorlError
 
 Size = Literal["smoke", "lite", "paper"]
@@ -96,7 +96,7 @@ class Part:
 class Show:
     """What a study is made of: its axes, its cells and how many are there."""
 
-    part: Flat[Part]
+    part: Part
     json: Json = False
 
     def run(self) -> None:
@@ -148,8 +148,8 @@ class Run:
     """
 
     RESUMES: ClassVar[bool] = True
-    part: Flat[Part]
-    cluster: Flat[OnRay]
+    part: Part
+    cluster: OnRay
     dry_run: bool = False  # tell what there is to do and how long it takes, and do nothing
     json: Json = False
 
@@ -256,7 +256,7 @@ class Status:
 class Report:
     """Draw a study's page from what is done of it; of a part of it, a page of its own."""
 
-    part: Flat[Part]
+    part: Part
     policy: Annotated[
         Literal["last", "average"] | None,
         arg("{last,average}", "whose weights score: every result keeps both (as the scale says, which is the last)"),

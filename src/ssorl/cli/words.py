@@ -1,4 +1,4 @@
-"""The words of the command line: its commands, options and choices, for suggestions and for completion."""
+"""The commands, options and choices of the command line, for suggestions and for completion."""
 
 from __future__ import annotations
 
@@ -10,54 +10,53 @@ from typing import Any, Literal, NamedTuple
 
 import tyro
 
+from ssorl.cli.options import option_name
 from ssorl.utils.errors import SsorlError, nearest
 
-COMMON = ("--debug", "--quiet")  # understood by every command, at any place
+COMMON = ("--debug", "--quiet")  # every command accepts them, at any place
 
 
 class Option(NamedTuple):
-    """One thing that a command can be told."""
+    """An option or positional argument of a command."""
 
-    name: str  # as the field is called
-    choices: tuple[str, ...]  # () where any value will do
-    flag: bool  # takes no value
-    many: bool  # takes several
+    field: str  # name of the dataclass field
+    name: str  # as the user writes it: "--min-length", or "shell" for a positional argument
+    choices: tuple[str, ...]  # () if any value is possible
+    is_flag: bool  # takes no value
+    takes_many: bool  # takes several values
     positional: bool
-
-    @property
-    def word(self) -> str:
-        """As it is written."""
-        return "--" + self.name.replace("_", "-")
 
 
 @cache
 def commands(kind: type) -> dict[str, type]:
-    """The commands that one is made of; none if it does the work itself."""
+    """Return the subcommands of a command by name; empty for a command that has none."""
     hints = typing.get_type_hints(kind, include_extras=True) if is_dataclass(kind) else {}
-    found = {}
-    for one in typing.get_args(hints.get("command")):
-        name = next(m.name for m in one.__metadata__ if getattr(m, "name", None))
-        found[name] = typing.get_args(one)[0]
-    return found
+    kinds = {}
+    for hint in typing.get_args(hints.get("command")):
+        name = next(mark.name for mark in hint.__metadata__ if getattr(mark, "name", None))
+        kinds[name] = typing.get_args(hint)[0]
+    return kinds
 
 
 @cache
 def options(kind: type) -> tuple[Option, ...]:
-    """All that a command can be told."""
-    found: list[Option] = []
-    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+    """Return the options of a command, those of its groups included."""
+    result: list[Option] = []
+    for field, hint in typing.get_type_hints(kind, include_extras=True).items():
         marks = getattr(hint, "__metadata__", ())
         bare = typing.get_args(hint)[0] if marks else hint
         if is_dataclass(bare):
-            found += options(bare)  # type: ignore[arg-type]
+            result += options(bare)  # type: ignore[arg-type]
         elif typing.get_origin(bare) is not typing.ClassVar:
             positional = any(mark == tyro.conf.Positional for mark in marks)
-            found.append(Option(name, _choices(bare), bare is bool, "..." in str(bare), positional))
-    return tuple(found)
+            own = next((mark.name for mark in marks if getattr(mark, "name", None)), None) or field
+            name = own if positional else option_name(own)
+            result.append(Option(field, name, _choices(bare), bare is bool, "..." in str(bare), positional))
+    return tuple(result)
 
 
 def descend(kind: type, words: Sequence[str]) -> tuple[type, list[str]]:
-    """The command that the first words name, and the words after them."""
+    """Return the command that the first words name, and the words after them."""
     rest = [word for word in words if word not in COMMON]
     while rest and rest[0] in commands(kind):
         kind, rest = commands(kind)[rest[0]], rest[1:]
@@ -65,17 +64,22 @@ def descend(kind: type, words: Sequence[str]) -> tuple[type, list[str]]:
 
 
 def check(kind: type, words: Sequence[str]) -> None:
-    """Refuse a command, an option or a choice that does not exist and looks like one that does; tyro does the rest."""
-    at, rest = descend(kind, words)
-    there = commands(at)
-    if there:
+    """Raise SsorlError, with a suggestion, on unknown commands, options and choices; tyro checks everything else.
+
+    Args:
+        kind: the outermost command.
+        words: the command line.
+    """
+    command, rest = descend(kind, words)
+    subcommands = commands(command)
+    if subcommands:
         if not rest:
-            raise SsorlError(f"name a command: {', '.join(there)}; --help tells what they do")
+            raise SsorlError(f"name a command: {', '.join(subcommands)}; --help describes them")
         if not rest[0].startswith("-"):
-            raise SsorlError(f"there is no command {rest[0]!r}; {nearest(rest[0], there)}")
+            raise SsorlError(f"there is no command {rest[0]!r}; {nearest(rest[0], subcommands)}")
         return
-    known = {option.word: option for option in options(at) if not option.positional}
-    told = next((o for o in options(at) if o.positional and o.choices), None)  # the option whose value is to come
+    known = {option.name: option for option in options(command) if not option.positional}
+    expected = next((o for o in options(command) if o.positional and o.choices), None)  # the next word is its value
     for word in rest:
         if word == "--":
             return
@@ -83,18 +87,17 @@ def check(kind: type, words: Sequence[str]) -> None:
         if word.startswith("--"):
             name, _, value = word.partition("=")
             name = name.replace("_", "-")
-            told = known.get(name)
-            if not told and name != "--help" and known.get(name.replace("--no-", "--", 1)) is None:
+            expected = known.get(name)
+            if not expected and name != "--help" and known.get(name.replace("--no-", "--", 1)) is None:
                 raise SsorlError(f"there is no option {name}; {nearest(name, known, 'see --help')}")
-        if told and told.choices and value and value not in told.choices:
-            what = told.name if told.positional else told.word
-            raise SsorlError(f"{what} is {value!r}; {nearest(value, told.choices)}")
-        if value and told and not told.many:
-            told = None
+        if expected and expected.choices and value and value not in expected.choices:
+            raise SsorlError(f"{expected.name} is {value!r}; {nearest(value, expected.choices)}")
+        if value and expected and not expected.takes_many:
+            expected = None
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
-    """The values of a Literal, wherever it is in a type."""
+    """Return the values of the first Literal in a type."""
     if typing.get_origin(hint) is Literal:
         return typing.get_args(hint)
-    return next((found for part in typing.get_args(hint) if (found := _choices(part))), ())
+    return next((choices for part in typing.get_args(hint) if (choices := _choices(part))), ())

@@ -165,7 +165,7 @@ def test_a_pair_of_files(capsys, tmp_path, pointmass):
         (["show", "d4rl/hoper-medium-v2"], "did you mean d4rl/hopper-medium-v2"),
         (["show", "nowhere.npz"], "no such file"),
         (["show", "builtin/pointmass", "--quality", "5"], "raise --quality"),
-        (["show", "builtin/pointmass", "--setup", "wide", "--quality", "5"], "--quality means nothing"),
+        (["show", "builtin/pointmass", "--setup", "wide", "--quality", "5"], "--quality has no effect"),
         (["split", "builtin/pointmass", "--fraction", "0.001", "--out", "/nowhere/x"], "rounds to none"),
     ],
 )

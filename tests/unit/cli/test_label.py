@@ -228,7 +228,7 @@ MISTAKES = {
     "two splits": (["a.npz", "--out", "o.npz", "--split", "s.json", "--fraction", "0.9"], "leave out --fraction"),
     "negative seed": (["gaps.npz", "--out", "o.npz", "--seed", "-1"], "--seed is -1"),
     "no rounds": (["gaps.npz", "--out", "o.npz", "--self-train", "-1"], "--self-train is -1"),
-    "a folder in the way": (["gaps.npz", "--out", "o.npz", "--save-idm", "some", "--force"], "no saved model"),
+    "a folder in the way": (["gaps.npz", "--out", "o.npz", "--save-idm", "some", "--force"], "not a saved model"),
     "union of one": (["gaps.npz", "--out", "o.npz", "--union"], "--union joins two files"),
     "split of two": (
         ["--labelled", "a.npz", "--unlabelled", "b.hdf5", "--quality", "50", "--out", "o.npz"],

@@ -105,7 +105,10 @@ MISTAKES = {
         ["gaps.hdf5", "--out", "o.pkl", "--idm", "idm"],
         "its format can only be written whole",
     ),
-    "self-training": (["gaps.hdf5", "--out", "o.npz", *FAST, "--self-train", "1"], "--self-train learns from its own"),
+    "self-training": (
+        ["gaps.hdf5", "--out", "o.npz", *FAST, "--self-train", "1"],
+        "--self-train needs all data",
+    ),
     "no file": (["builtin/pointmass", "--quality", "50", "--out", "o.npz", *FAST], "leave out --stream"),
     "not there": (["gasp.hdf5", "--out", "o.npz", *FAST], "no such file"),
     "nothing": (["--out", "o.npz", *FAST], "name one dataset"),

@@ -272,8 +272,13 @@ def test_a_full_disk_is_a_sentence(capsys, monkeypatch, folder):
 
 def test_settings_are_read_as_they_are_meant(folder):
     assert load(folder / "full.npz").n_episodes == 40
-    from ssorl.cli.run import _value
+    from ssorl.cli.run import parse_value
 
-    found = [_value(x) for x in ("3", "0.5", "1e-4", "256,256", "8,", "true", "none", "nll")]
-    assert [_value(x) for x in ("(64, 32)", "[8]", "False", "None")] == [(64, 32), (8,), False, None]  # as in Python
+    found = [parse_value(x) for x in ("3", "0.5", "1e-4", "256,256", "8,", "true", "none", "nll")]
+    assert [parse_value(x) for x in ("(64, 32)", "[8]", "False", "None")] == [
+        (64, 32),
+        (8,),
+        False,
+        None,
+    ]  # as in Python
     assert found == [3, 0.5, 1e-4, (256, 256), (8,), True, None, "nll"]
