@@ -164,7 +164,7 @@ class Run:
         if self.dry_run:
             return self._tell(cells, stale)
         with self.cluster.runner() as run, self._progress(cells) as bar:
-            outcome = run(cells, self.part.store, tell=bar, say=bar.say)
+            outcome = run(cells, self.part.store, progress=bar, notify=bar.say)
         note(f"{outcome.done:,} of {len(cells):,} cells are done")
         failed = {cell.hash: why for cell, why in outcome.failed.items()}
         _draw(self.part, self.json, {"cells": len(cells), "done": outcome.done, "failed": failed})

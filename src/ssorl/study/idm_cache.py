@@ -1,4 +1,4 @@
-"""Inverse dynamics models in a store: fitted once for a split, shared by every agent on it."""
+"""Inverse dynamics models in a store: each is fitted once for a split and shared by all agents on the split."""
 
 from __future__ import annotations
 
@@ -15,28 +15,39 @@ from ssorl.pipeline.algorithm1 import label as label_all
 from ssorl.pipeline.hooks import Listener, StageStore
 from ssorl.pipeline.plan import Plan
 from ssorl.study.cell import Cell
+from ssorl.study.datasets import described
 from ssorl.study.reference import idm_of
-from ssorl.study.store import holding
+from ssorl.study.store import lock_folders
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_json, write_json
 
 
 class IdmCache(StageStore):
-    """The models of a store, and where a batch keeps its checkpoints."""
+    """The models of a store, and the checkpoints of one batch.
+
+    Args:
+        store: the store's folder.
+        work: the folder of the batch's checkpoints; None: no checkpoints.
+    """
 
     def __init__(self, store: Path, work: Path | None = None) -> None:
         self.store, self.work = store, work
 
     def home(self, cell: Any) -> Path:
-        """Where a cell's model is."""
+        """Return the folder of a cell's model."""
         return self.store / "idms" / cell.idm_hash
 
     def load_labels(self, key: Any, data: Episodes) -> LabelledData | None:
-        """Label again with the model that was fitted, if it was to this data; its report is as it was."""
-        if not self._of_this(key):
+        """Return labels by a stored model with the stored report, or None if there is no model for this data.
+
+        Args:
+            key: the cell.
+            data: its trajectories, with missing actions.
+        """
+        if not self._has_same_data(key):
             return None
         try:
-            report = read_json(self.home(key) / "report.json")  # written last
+            report = read_json(self.home(key) / "report.json")  # written last, so the model is complete
             ready = serialise.load(self.home(key) / "model")
         except (OSError, SsorlError):
             return None
@@ -44,45 +55,55 @@ class IdmCache(StageStore):
         return LabelledData(filled(data, labels, ready), labels, ready, report)
 
     def save_labels(self, key: Any, labelled: LabelledData) -> None:
-        """Keep a model."""
-        from ssorl.study.executor import described
+        """Store a fitted model and its report.
 
-        (self.home(key) / "report.json").unlink(missing_ok=True)  # of other data, if there is one
+        Args:
+            key: the cell.
+            labelled: the labels, with the model and the report.
+        """
+        (self.home(key) / "report.json").unlink(missing_ok=True)  # of a model of other data, if there is one
         serialise.save(labelled.ready, self.home(key) / "model")
         write_json(self.home(key) / "data.json", described(key.dataset))
         write_json(self.home(key) / "report.json", labelled.report)
 
-    def _of_this(self, cell: Any) -> bool:
-        """Whether the data is what a model was fitted to. Simulated data is what its name says."""
-        from ssorl.study.executor import described
-
+    def _has_same_data(self, cell: Any) -> bool:
+        """Return whether the stored model was fitted to the cell's data. The name of simulated data determines it."""
         if cell.dataset.startswith("sim/"):
             return True
         try:
-            was = read_json(self.home(cell) / "data.json")
+            recorded = read_json(self.home(cell) / "data.json")
         except (OSError, SsorlError):
             return False
-        return was == described(cell.dataset)
+        return recorded == described(cell.dataset)
 
     def checkpoint_folder(self) -> Path | None:
-        """Of the batch's trainings."""
+        """Return the folder of the batch's training checkpoints, or None."""
         return self.work and self.work / "0"
 
 
-def proxies(plan: Plan, tasks: dict[Cell, SplitData], keep: IdmCache, watch: Listener) -> dict[Cell, LabelledData]:
-    """Every cell's task filled in, by a model that is there or by one fitted now; missing ones alike are one program.
+def label_cells(
+    plan: Plan, tasks: dict[Cell, SplitData], cache: IdmCache, listener: Listener
+) -> dict[Cell, LabelledData]:
+    """Return proxy actions for every cell, by stored models or by models that are fitted now and stored.
 
-    Another process that needs one of them waits, and then finds it there.
+    Models with equal settings are fitted in one program. The models' folders are locked: another process that needs
+    one of them waits, and then uses the stored model.
+
+    Args:
+        plan: the plan; its `idm` is replaced by that of each cell.
+        tasks: the split of each cell.
+        cache: the models of the store.
+        listener: receives progress.
     """
     first = {cell.idm_hash: cell for cell in tasks}
-    alike: dict[tuple, list[Cell]] = {}
+    by_settings: dict[tuple, list[Cell]] = {}
     for cell in first.values():
-        alike.setdefault((cell.idm, cell.rounds), []).append(cell)
-    found: dict[str | None, LabelledData] = {}
-    with holding(keep.home(cell) for cell in first.values()):
-        for (settings, rounds), cells in alike.items():
-            asked = replace(plan, idm=idm_of(dict(settings)))
-            some = {cell: tasks[cell] for cell in cells}
-            done: dict[Any, LabelledData] = label_all(asked, some, keep, watch, rounds)  # type: ignore[arg-type]
-            found |= {cell.idm_hash: one for cell, one in done.items()}
-    return {cell: found[cell.idm_hash] for cell in tasks}
+        by_settings.setdefault((cell.idm, cell.rounds), []).append(cell)
+    labelled: dict[str | None, LabelledData] = {}
+    with lock_folders(cache.home(cell) for cell in first.values()):
+        for (settings, rounds), cells in by_settings.items():
+            own_plan = replace(plan, idm=idm_of(dict(settings)))
+            own_tasks: Any = {cell: tasks[cell] for cell in cells}
+            done: dict[Any, LabelledData] = label_all(own_plan, own_tasks, cache, listener, rounds)
+            labelled |= {cell.idm_hash: data for cell, data in done.items()}
+    return {cell: labelled[cell.idm_hash] for cell in tasks}

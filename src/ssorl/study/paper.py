@@ -1,4 +1,4 @@
-"""Every figure and table of the paper (arXiv 2210.06518), each a study of a few lines."""
+"""The figures and tables of the paper (arXiv 2210.06518), each as a study."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ SELF_TRAINING = {"ours": {}} | {
 }
 ARCHITECTURES = {f"k = {k}": {"past": k} for k in (0, 1, 2)} | {
     f"k = {k}, symmetric": {"past": k, "future": k}
-    for k in (0, 1, 2)  # with k = 0 there is no difference
+    for k in (0, 1, 2)  # k = 0 is symmetric already
 }
-# Of a smoke test's 25 trajectories 1 % would be none.
-MORE = {"smoke": {"size": "100000"}}
+# 1 % of the 25 trajectories at scale smoke is less than one trajectory.
+LARGER_SMOKE = {"smoke": {"size": "100000"}}
 
-
-# What these studies were published with, whatever becomes of a default: stored results keep their hashes.
+# The settings of the published results, so that a change of a default does not change hashes of stored results.
 PUBLISHED = {"defaults": PINNED, "preset": "paper", "idm": "paper", "variant": "ss", "rounds": 0, "certain": None}
 
 
@@ -38,32 +37,51 @@ def published(base: dict[str, Any], axes: Mapping[str, Axis] | None = None) -> G
     """Return a grid whose settings are pinned to those of the published results.
 
     Args:
-        base: settings in common, over the pinned ones.
-        axes: what varies.
+        base: common settings; they override the pinned settings.
+        axes: the axes.
     """
     setup = base.get("setup", "coupled")
-    recipe = {"fraction": 0.1, "quality": 50} if setup == "coupled" else {}  # `thirds` names all of the other's
+    # `thirds` names all parameters of the decoupled setup itself.
+    recipe = {"fraction": 0.1, "quality": 50} if setup == "coupled" else {}
     return Grid({**PUBLISHED, "setup": setup, **recipe, **base}, axes or {})
 
 
 def main(*datasets: str, agents: tuple[str, ...] = AGENTS, **base: Any) -> tuple[Grid, ...]:
-    """The paper's main experiment: return against the quality of the labelled data, between baseline and oracle."""
+    """Return the grid of the main experiment: baseline, SS and oracle of each agent at each label quality.
+
+    Args:
+        datasets: names of simulated datasets, without sim/.
+        agents: the agents.
+        base: further common settings.
+    """
     axes: dict[str, Axis] = {"agent": agents, "quality": QUALITIES, "variant": VARIANTS}
     return (published(base, {"dataset": sim(*datasets), **axes}),)
 
 
 def sim(*names: str) -> list[str]:
-    """As datasets are called."""
+    """Return dataset names with the prefix sim/."""
     return [f"sim/{name}" for name in names]
 
 
 def ss(*datasets: str, agents: tuple[str, ...] = ("cql", "dt"), **axes: Axis) -> tuple[Grid, ...]:
-    """SS agents alone, at every quality."""
+    """Return a grid of SS agents at each label quality.
+
+    Args:
+        datasets: names of simulated datasets, without sim/.
+        agents: the agents.
+        axes: further axes.
+    """
     return (published({}, {"dataset": sim(*datasets), "agent": agents, "quality": QUALITIES, **axes}),)
 
 
 def thirds(*datasets: str, labelled: tuple[float, ...] = (0.1,), unlabelled: tuple[float, ...] = (0.1,)):
-    """SS agents on the nine pairs of labelled and unlabelled thirds, at some sizes of both."""
+    """Return a grid of SS agents on the nine pairs of labelled and unlabelled thirds.
+
+    Args:
+        datasets: names of simulated datasets, without sim/.
+        labelled: shares of trajectories that are labelled.
+        unlabelled: shares of trajectories that are unlabelled.
+    """
     axes: dict[str, Axis] = {"dataset": sim(*datasets), "agent": ("cql", "dt")}
     axes |= {"labelled": THIRDS, "unlabelled": THIRDS}
     axes |= {"labelled_fraction": labelled, "unlabelled_fraction": unlabelled}
@@ -96,7 +114,7 @@ _ALL = [
         main(WALKER_ME, fraction=0.01),
         "main text: relative gaps with 1 % labelled",
         figure="gap",
-        scales=MORE,
+        scales=LARGER_SMOKE,
     ),
     Study(
         "low-label",
@@ -105,7 +123,7 @@ _ALL = [
         "appendix: returns and relative gaps",
         also=("gap",),
         panels=("fraction", "agent"),
-        scales=MORE,
+        scales=LARGER_SMOKE,
     ),
     Study(
         "dt-joint",
@@ -248,9 +266,9 @@ _ALL = [
 ]
 
 
-# Beyond the paper: what more accurate labels are worth.
+# Beyond the paper: more accurate labels.
 def better_labels(*agents: str) -> tuple[Grid, ...]:
-    """The main experiment, and beside it SS with robust labels."""
+    """Return the grids of the main experiment and of SS with the IDM preset `robust`, for agents."""
     return (*main(HOPPER_ME, WALKER_ME, agents=agents), *ss(HOPPER_ME, WALKER_ME, agents=agents, idm=("robust",)))
 
 
@@ -275,7 +293,7 @@ _ALL += [
 
 STUDIES: dict[str, Study] = {study.name: study for study in _ALL}
 
-# What the twelve claims are judged by. The gaps are of the same cells as the returns.
+# The studies that decide the twelve claims. Relative gaps come from the same cells as returns.
 _NEEDED = ("main-medium-expert", "low-label", "dt-joint", "self-training", "self-training-mse", "idm-architecture")
 _NEEDED += ("labelled-quality", "labelled-size", "unlabelled-size", "gap-by-agent")
 _NEEDED += ("main-medium", "main-medium-replay", "main-halfcheetah", "wide-subsample", "maze2d")

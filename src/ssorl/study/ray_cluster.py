@@ -1,7 +1,7 @@
-"""Studies on a cluster: each batch of cells is a Ray task, done by whichever machine has room for it.
+"""Run studies on a Ray cluster: each batch of cells is a task on a machine that has room for it.
 
-A task is told its cells as JSON and where results go. It loads or makes the data itself and skips what is done, so it
-may be run again anywhere: Ray does so when a machine is lost.
+A task receives its cells as JSON and the place of the results. It loads the data itself and skips finished cells, so
+Ray can repeat it on another machine if a machine is lost.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import socket
 import threading
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,59 +20,68 @@ from pathlib import Path
 from typing import Any
 
 from ssorl.study import scheduler
-from ssorl.study.cell import Cell, digest
+from ssorl.study.cell import Cell
+from ssorl.study.ray_worker import do_batch, room_for
 from ssorl.study.remote_store import RemoteStore
-from ssorl.study.scheduler import MOST_ON_CPU, Outcome, shape
-from ssorl.study.store import finished, wait_for_others
-from ssorl.utils.cache import root
+from ssorl.study.scheduler import MAX_CELLS_ON_CPU, Outcome, shape
+from ssorl.study.store import finished
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.extras import require
-from ssorl.utils.registry import TrustedName
 from ssorl.utils.version import __version__
 
 RETRIES = 3  # of a task whose machine or process was lost
-AT_ONCE = 256  # batches that Ray is told of at a time
-GRACE = 10.0  # seconds that a task has to stop before its process is ended
-SEEN = (
-    60.0  # seconds until a file that another machine wrote is seen here; network folders remember absence for so long
-)
+MAX_TASKS = 256  # batches that are submitted to Ray at a time
+GRACE = 10.0  # seconds that a cancelled task has before its process is ended
+VISIBLE_AFTER = 60.0  # seconds until this machine sees another machine's file; network folders cache its absence
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to run, and what each batch has of it."""
+    """A cluster, and the resources of each batch."""
 
-    address: str | None = None  # of a Ray cluster; None: the Ray of this machine, started if there is none
-    gpus: float | None = None  # for a batch; None: one, if the cluster has any
-    cpus: float = 1.0  # for a batch
-    share: str | None = None  # an fsspec path for results; None: the store is a folder that all machines see
+    address: str | None = None  # of a Ray cluster; None: Ray on this machine, which is started if necessary
+    gpus: float | None = None  # of a batch; None: 1 if the cluster has GPUs, else 0
+    cpus: float = 1.0  # of a batch
+    share: str | None = None  # fsspec path for results; None: the store is a folder that all machines see
 
 
 def run(
     cells: Sequence[Cell],
     store: Path | str,
     cluster: Cluster | None = None,
-    tell: Callable[[str, int, str], None] | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str, int, str], None] | None = None,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
-    """Do all cells that are not done, as `schedule.run` does, by the machines of a cluster."""
+    """Compute all unfinished cells on a cluster, as `scheduler.run` does on this machine.
+
+    Args:
+        cells: cells of a study.
+        store: the store's folder.
+        cluster: the cluster; None: Ray on this machine.
+        progress: called with the number of finished cells.
+        notify: called with a sentence about the cluster and about each failure.
+
+    Raises:
+        SsorlError: the cluster, the store or the share cannot be used.
+    """
     cluster, store = cluster or Cluster(), Path(store).absolute()
     share = None if cluster.share is None else RemoteStore(cluster.share)
     with connected(cluster.address) as ray, _marked(store) as mark:
         if share:
             share.pull(cells, store)
         tasks = _Tasks(ray, cluster, share, mark)
-        say(tasks.words)
+        notify(tasks.summary)
         left = [cell for cell in dict.fromkeys(cells) if not finished(store, cell)]
-        return scheduler.run(cells, store, tasks.do, AT_ONCE, tasks.size(left), tell, say, tasks.cancel)
+        size = tasks.size(left)
+        return scheduler.run(cells, store, tasks.do, MAX_TASKS, size, progress, notify, tasks.cancel)
 
 
 class LostError(Exception):
-    """A batch that failed on another machine; the note has what was seen there."""
+    """A batch failed on another machine; the note holds that machine's traceback."""
 
 
 class _Tasks:
-    """The tasks of one run over a study."""
+    """The Ray tasks of one call of `run`."""
 
     def __init__(self, ray: Any, cluster: Cluster, share: RemoteStore | None, mark: str) -> None:
         self.ray, self.share = ray, share
@@ -82,50 +89,52 @@ class _Tasks:
         total = {kind: sum(machine.get(kind, 0) for machine in machines) for kind in ("GPU", "CPU")}
         self.gpus = float(total["GPU"] > 0) if cluster.gpus is None else cluster.gpus
         if self.gpus < 0 or not cluster.cpus > 0:
-            raise SsorlError(f"--ray-gpus {self.gpus:g} --ray-cpus {cluster.cpus:g}: a batch needs a part of a CPU")
+            raise SsorlError(
+                f"--ray-gpus {self.gpus:g} --ray-cpus {cluster.cpus:g}: give GPUs from 0 up and CPUs above 0"
+            )
         from ssorl.agents import AGENTS
         from ssorl.idm import IDMS
 
-        self.slots = sum(_fits(machine, self.gpus, cluster.cpus) for machine in machines)
+        self.slots = sum(_slots(machine, self.gpus, cluster.cpus) for machine in machines)
         need = f"{_count(self.gpus, 'GPU')} and {_count(cluster.cpus, 'CPU')}"
         if not self.slots:
             raise SsorlError(f"no machine of the cluster has {need}; ask for less by --ray-gpus and --ray-cpus")
         have = ", ".join([_count(len(machines), "machine"), *(_count(n, kind) for kind, n in total.items())])
-        self.words = f"Ray: {have}; {_count(self.slots, 'batch', 'batches')} at a time with {need} each"
+        self.summary = f"Ray: {have}; {_count(self.slots, 'batch', 'batches')} at a time with {need} each"
         options = {"num_gpus": self.gpus, "num_cpus": cluster.cpus, "max_retries": RETRIES}
-        self.batch, self.room = (ray.remote(**options)(what) for what in (do_batch, room_for))
+        self.batch, self.room = (ray.remote(**options)(function) for function in (do_batch, room_for))
         self.order = {
             "version": __version__,
-            "cwd": os.getcwd(),  # datasets may be named from here
+            "cwd": os.getcwd(),  # paths of datasets may be relative to it
             "cpu": self.gpus == 0,
             "share": cluster.share,
             "mark": None if share else mark,
-            # What is known here, so that the task may import it too.
+            # Agents and IDMs of other packages, so that the task can import them too.
             "agents": AGENTS.importable(),
             "idms": IDMS.importable(),
         }
         self.refs, self.lock, self.stopped = set(), threading.Lock(), False
 
     def size(self, left: Sequence[Cell]) -> Callable[[list[Cell]], int]:
-        """How many cells a batch has: what its device holds, and no more than gives every device its part."""
+        """Return a function that gives the batch size of a shape: what a device holds, at most an even share."""
         even = max(1, math.ceil(len(left) / self.slots))
-        asked: dict[tuple, Any] = {}
+        room: dict[tuple, Any] = {}
         for key, group in _by_shape(left).items():
             if self.gpus and group[0].kind == "return" and even > 1:
                 order = {**self.order, "cell": group[0].as_json(), "n": len(group)}
-                asked[key] = self.room.remote(json.dumps(order))
+                room[key] = self.room.remote(json.dumps(order))
 
         def size(group: list[Cell]) -> int:
-            holds = MOST_ON_CPU
-            if (ref := asked.get(shape(group[0]))) is not None:
-                with suppress(self.ray.exceptions.RayError):  # the batch itself will tell
-                    holds = self.ray.get(ref)
-            return min(even, holds)
+            fits = MAX_CELLS_ON_CPU
+            if (ref := room.get(shape(group[0]))) is not None:
+                with suppress(self.ray.exceptions.RayError):  # the batch itself will report the error
+                    fits = self.ray.get(ref)
+            return min(even, fits)
 
         return size
 
-    def do(self, cells: Sequence[Cell], store: Path, tell: Any = None) -> None:
-        """Have a batch done, and wait; an `Executor`."""
+    def do(self, cells: Sequence[Cell], store: Path, progress: Any = None) -> None:
+        """Submit a batch and wait for it; a `scheduler.Executor`."""
         order = {**self.order, "store": str(store), "cells": [cell.as_json() for cell in cells]}
         with self.lock:
             if self.stopped:
@@ -133,25 +142,25 @@ class _Tasks:
             ref = self.batch.remote(json.dumps(order))
             self.refs.add(ref)
         try:
-            told = json.loads(self.ray.get(ref))
+            answer = json.loads(self.ray.get(ref))
         except self.ray.exceptions.RayError as err:
             if self.stopped:
                 raise KeyboardInterrupt from None
-            if isinstance(err, self.ray.exceptions.RayTaskError):  # it does not even start
+            if isinstance(err, self.ray.exceptions.RayTaskError):  # the task did not start
                 raise LostError(f"a machine of the cluster cannot run ssorl; is it installed there? ({err})") from err
             raise LostError(f"its machine or process was lost, {RETRIES + 1} times ({err})") from err
         finally:
             self.refs.discard(ref)
         if self.share:
             self.share.pull(cells, store)
-        if "why" in told:
-            err = LostError(told["why"])
-            err.add_note(f"on {told['machine']}:\n{told['trace']}")
+        if "why" in answer:
+            err = LostError(answer["why"])
+            err.add_note(f"on {answer['machine']}:\n{answer['trace']}")
             raise err
-        _await([cell for cell in cells if cell.hash in told["done"]], store, told["machine"])
+        _wait_until_visible([cell for cell in cells if cell.hash in answer["done"]], store, answer["machine"])
 
     def cancel(self) -> None:
-        """Stop what is under way; results and checkpoints that are written stay."""
+        """Stop all submitted tasks; results and checkpoints that are written stay."""
         with self.lock:
             self.stopped = True
             refs = list(self.refs)
@@ -162,89 +171,12 @@ class _Tasks:
             self.ray.cancel(ref, force=True)
 
 
-# In a worker -----------------------------------------------------------------------------------------------
-
-
-def do_batch(text: str) -> str:
-    """Do what is not done of a batch. Tells which of its cells are finished, and why the others are not."""
-    order = json.loads(text)
-    told: dict[str, Any] = {"machine": platform.node(), "done": []}
-    cells, store = [Cell.from_json(one) for one in order["cells"]], Path(order["store"])
-    try:
-        _settle(order)
-        if order["share"]:
-            store = root() / "cluster" / digest(order["share"])
-            _do_apart(cells, store, RemoteStore(order["share"]))
-        else:
-            from ssorl.study.executor import run_batch
-
-            if not (store / order["mark"]).is_file():
-                raise SsorlError(
-                    f"{store} on {platform.node()} is not the folder of that name where the study was started; "
-                    "give --store a folder that all machines see, or name a --ray-share"
-                )
-            run_batch(cells, store)
-    except (
-        KeyboardInterrupt
-    ):  # cancelled; no other task may have this process: JAX interrupted at its start stays broken
-        os._exit(130)
-    except Exception as err:
-        told |= {"why": f"{err}" or type(err).__name__, "trace": traceback.format_exc()}
-    told["done"] = [cell.hash for cell in cells if finished(store, cell)]
-    return json.dumps(told)
-
-
-def _do_apart(cells: list[Cell], store: Path, share: RemoteStore) -> None:
-    """In a store of this machine's own; what is finished is sent away, even if the rest fails."""
-    from ssorl.study.executor import run_batch
-
-    share.pull(cells, store)
-    share.pull_models([cell for cell in cells if not finished(store, cell)], store)
-    try:
-        while left := [cell for cell in cells if not finished(store, cell)]:
-            run_batch(cells, store)
-            if any(not finished(store, cell) for cell in left):
-                wait_for_others(store, left)
-    finally:
-        share.push_models(cells, store)
-        share.push(cells, store)
-
-
-def room_for(text: str) -> int:
-    """How many cells of a shape this device holds at once; data that cannot be loaded is the batch's to tell of."""
-    order = json.loads(text)
-    try:
-        _settle(order)
-        return scheduler.room([Cell.from_json(order["cell"])] * order["n"])
-    except Exception:
-        return MOST_ON_CPU
-
-
-def _settle(order: dict[str, Any]) -> None:
-    if order["version"] != __version__:
-        raise SsorlError(
-            f"{platform.node()} has ssorl {__version__}, the machine that asks {order['version']}; install one on both"
-        )
-    if order["cpu"]:
-        os.environ["JAX_PLATFORMS"] = "cpu"  # the task was given no GPU; read when JAX is first imported
-    if os.path.isdir(order["cwd"]):
-        os.chdir(order["cwd"])
-    if order.get("agents") or order.get("idms"):
-        from ssorl.agents import AGENTS
-        from ssorl.idm import IDMS
-
-        for name, path in order["agents"].items():
-            AGENTS.register(name, AGENTS.find(TrustedName(path)))
-        for path in order["idms"].values():  # a cell names the family, not the model
-            IDMS.find(TrustedName(path))
-
-
-# Around ----------------------------------------------------------------------------------------------------
+# Connection ------------------------------------------------------------------------------------------------
 
 
 def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns that this will be so
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the future default; without it, Ray warns
     require("ray", "ray")
     import ray
     import ray.exceptions
@@ -254,13 +186,19 @@ def _ray() -> Any:
 
 @contextmanager
 def connected(address: str | None = None) -> Iterator[Any]:
-    """With Ray, the package, once it is connected to a cluster; one that was started for this ends with it.
+    """Connect to a cluster and yield the package Ray. A cluster that this function starts ends with the block.
 
-    To be entered before JAX computes anything: a Ray that is started is started by forks, which JAX warns of.
+    Enter the block before JAX computes anything: Ray starts processes by fork, about which JAX warns.
+
+    Args:
+        address: address of the cluster; None: the environment variable RAY_ADDRESS, or Ray on this machine.
+
+    Raises:
+        SsorlError: Ray is not installed, or the cluster does not answer.
     """
     ray = _ray()
-    _reach(address or os.environ.get("RAY_ADDRESS"))
-    if ray.is_initialized():  # the caller's own
+    _check_reachable(address or os.environ.get("RAY_ADDRESS"))
+    if ray.is_initialized():  # by the caller, who also ends it
         yield ray
         return
     try:
@@ -268,8 +206,8 @@ def connected(address: str | None = None) -> Iterator[Any]:
     except (ConnectionError, RuntimeError, ValueError, OSError) as err:
         where = f"--ray-address {address}" if address else "--ray"
         raise SsorlError(
-            f"{where}: no connection to Ray ({' '.join(str(err).split())}); `ray status` tells whether one runs, and "
-            "`ray stop` clears away the traces of one that crashed"
+            f"{where}: no connection to Ray ({' '.join(str(err).split())}); check with `ray status` whether a cluster "
+            "runs, and remove the remains of a crashed one with `ray stop`"
         ) from err
     try:
         yield ray
@@ -277,8 +215,8 @@ def connected(address: str | None = None) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _reach(address: str | None) -> None:
-    """Refuse an address where nothing answers: Ray would try for many minutes."""
+def _check_reachable(address: str | None) -> None:
+    """Raise if nothing answers at an address; Ray itself would try for many minutes."""
     if address in (None, "auto", "local"):
         return
     host, _, port = address.rpartition("://")[2].rpartition(":")
@@ -286,13 +224,13 @@ def _reach(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
     except (OSError, ValueError) as err:
         raise SsorlError(
-            f"--ray-address {address}: nothing answers there ({err}); give HOST:PORT as `ray start --head` told it"
+            f"--ray-address {address}: nothing answers there ({err}); give HOST:PORT as `ray start --head` printed it"
         ) from err
 
 
 @contextmanager
 def _marked(store: Path) -> Iterator[str]:
-    """A file in the store by which a worker knows that it sees the same folder."""
+    """Create a file in the store, by which a worker can check that it sees the same folder; yield its name."""
     name = f".cluster-{uuid.uuid4().hex[:12]}"
     try:
         store.mkdir(parents=True, exist_ok=True)
@@ -305,12 +243,15 @@ def _marked(store: Path) -> Iterator[str]:
         (store / name).unlink(missing_ok=True)
 
 
-def _await(cells: Sequence[Cell], store: Path, machine: str) -> None:
-    """Wait until results that are written are seen."""
-    until = time.monotonic() + SEEN
+def _wait_until_visible(cells: Sequence[Cell], store: Path, machine: str) -> None:
+    """Wait until this machine sees results that another machine has written."""
+    until = time.monotonic() + VISIBLE_AFTER
     while not all(finished(store, cell) for cell in cells):
         if time.monotonic() > until:
-            raise SsorlError(f"{store}: results that {machine} wrote there are not seen here; is it the same folder?")
+            raise SsorlError(
+                f"{store}: this machine does not see the results that {machine} wrote; give --store a folder that all "
+                "machines see, or name a --ray-share"
+            )
         time.sleep(0.5)
 
 
@@ -321,11 +262,11 @@ def _by_shape(cells: Sequence[Cell]) -> dict[tuple, list[Cell]]:
     return groups
 
 
-def _fits(machine: dict[str, float], gpus: float, cpus: float) -> int:
-    """Batches that a machine has room for."""
+def _slots(machine: dict[str, float], gpus: float, cpus: float) -> int:
+    """Return how many batches a machine can run at a time."""
     by_cpu = machine.get("CPU", 0) / cpus
     return int(min(by_cpu, machine.get("GPU", 0) / gpus) if gpus else by_cpu)
 
 
-def _count(n: float, what: str, many: str = "") -> str:
-    return f"{n:g} {what if n == 1 else many or what + 's'}"
+def _count(n: float, singular: str, plural: str = "") -> str:
+    return f"{n:g} {singular if n == 1 else plural or singular + 's'}"

@@ -1,9 +1,9 @@
-"""Settings of version 0.1: what a setting that a cell leaves out means, and what the paper's studies were run with.
+"""Default settings and presets of version 0.1, which give cells a permanent meaning.
 
-A cell names only the settings that differ from the defaults of version 0.1 below, so that its hash and its meaning
-outlast a change of a default. A setting that was added later is compared with its own default; before that default
-changes, add the setting with the old one here. Studies with `defaults: "0.1"`, all of the paper's, take their presets
-from here too. Nothing on this page ever changes.
+A cell names only the settings that differ from the defaults below, so a change of a default in the package changes
+neither its hash nor its meaning. A setting that was added later is compared with its own default; before that default
+changes, add the setting with its old default here. Studies with `defaults: "0.1"`, such as all of the paper's, take
+their presets from here too. The values below never change.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ AGENT_DEFAULTS: dict[str, dict[str, Any]] = {
         "half": None,
     },
 }
-AGENT_PRESETS: dict[tuple[str, str], dict[str, Any]] = {  # `paper` is the defaults
+AGENT_PRESETS: dict[tuple[str, str], dict[str, Any]] = {  # besides `paper`, which is the defaults
     ("td3bc", "maze2d"): {"critic_lr": 1e-4, "actor_lr": 1e-4},
 }
 IDM_DEFAULTS: dict[str, Any] = {
@@ -130,14 +130,17 @@ def agent_of(name: str, settings: Mapping[str, Any]) -> Agent:
     Args:
         name: the agent's name.
         settings: the settings that the cell names.
+
+    Raises:
+        SsorlError: there is no such agent.
     """
     return AGENTS.find(name, "a cell")(**{**AGENT_DEFAULTS.get(name, {}), **settings})
 
 
 def idm_of(settings: Mapping[str, Any]) -> IdmSpec:
     """Return the configuration of a cell's inverse dynamics model from the settings that the cell names."""
-    usual = IDM_DEFAULTS if settings.get("family", NETWORK) == NETWORK else {}
-    return spec_of({**usual, **settings})
+    defaults = IDM_DEFAULTS if settings.get("family", NETWORK) == NETWORK else {}
+    return spec_of({**defaults, **settings})
 
 
 def agent_changes(name: str, agent: Agent) -> dict[str, Any]:
@@ -166,13 +169,11 @@ def preset_agent(name: str, preset: str, version: str | None, settings: Mapping[
     """
     if version is None:
         return make(name, preset, **settings)
-    there = {own for agent, own in AGENT_PRESETS if agent == name} | {"paper"}
-    if name not in AGENT_DEFAULTS or preset not in there:
-        known = sorted(
-            {f"{agent} {own}" for agent, own in AGENT_PRESETS} | {f"{agent} paper" for agent in AGENT_DEFAULTS}
-        )
+    known = {(agent, "paper") for agent in AGENT_DEFAULTS} | set(AGENT_PRESETS)
+    if (name, preset) not in known:
         raise SsorlError(
-            f"defaults is {version}, which has no agent {name} with preset {preset} but {', '.join(known)}"
+            f"defaults is {version}, which has no agent {name} with preset {preset}; it has "
+            f"{', '.join(' '.join(pair) for pair in sorted(known))}"
         )
     check_settings(name, settings, AGENTS[name])
     changes = {key: plain(value) for key, value in settings.items()}
@@ -199,4 +200,4 @@ def preset_idm(name: str, version: str | None) -> IdmSpec:
 
 def _changes(config: Any, reference: Mapping[str, Any]) -> dict[str, Any]:
     values = {f.name: (getattr(config, f.name), reference.get(f.name, f.default)) for f in fields(config)}
-    return {name: value for name, (value, usual) in values.items() if value != usual}
+    return {name: value for name, (value, default) in values.items() if value != default}

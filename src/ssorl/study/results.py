@@ -1,4 +1,4 @@
-"""What a store holds of a study: reads cells' result.json, knows nothing of how they came about."""
+"""Read the results of a study from a store."""
 
 from __future__ import annotations
 
@@ -16,40 +16,48 @@ from ssorl.utils.identity import Revisions
 
 
 class StudyResults(NamedTuple):
-    """One place of a study's grid with its result, if there is one."""
+    """One point of a study's grid with its result, if it has one."""
 
-    at: dict[str, Any]  # its coordinates
-    hash: str  # its folder in the store
-    result: dict | None
-    why: str = ""  # there is none
-    shown: Revisions = Revisions()  # of the agent and the IDM that made it
-    newest: Revisions = Revisions()  # that this version has
+    at: dict[str, Any]  # coordinates of the point
+    hash: str  # name of the cell's folder in the store
+    result: dict | None  # content of result.json
+    why: str = ""  # the reason why there is no result
+    shown: Revisions = Revisions()  # revisions that computed the result
+    newest: Revisions = Revisions()  # revisions of this version
 
     @property
     def score(self) -> float | None:
-        """The mean score of the policy that the cell names."""
+        """Return the mean score of the weights that the scale names, or None."""
         return number((self.result or {}).get("score"))
 
     @property
     def mse(self) -> float | None:
-        """The action error of its inverse dynamics model on the unlabelled trajectories."""
+        """Return the mean squared error of the labels on the unlabelled trajectories, or None."""
         return number(_table(self.result, "idm").get("mse"))
 
     @property
     def curve(self) -> dict[str, list[float | None]]:
-        """Its learning curve: `at`, `score` and metrics, all of one length."""
-        told = {str(k): numbers(v) for k, v in _table(self.result, "curve").items()}
-        return {k: v for k, v in told.items() if len(v) == len(told.get("at", ())) and v}
+        """Return the learning curve: `at` (updates), `score` and metrics by name, lists of one length."""
+        curve = {str(k): numbers(v) for k, v in _table(self.result, "curve").items()}
+        return {k: v for k, v in curve.items() if len(v) == len(curve.get("at", ())) and v}
 
 
 def strata(tasks: Iterable[Sequence[StudyResults]], of: Callable[[StudyResults], float | None]) -> list[list[float]]:
-    """A number of each result, task by task, for the bootstrap; tasks of the same results share one list."""
+    """Return one number for each result, task by task, as `statistics.estimate` takes them.
+
+    Args:
+        tasks: results of one task's seeds, for each task.
+        of: the number of a result; results without a number are left out.
+
+    Returns:
+        A list for each task. Tasks with the same results share one list object, so that the bootstrap draws them once.
+    """
     shared: dict[tuple[str, ...], list[float]] = {}
-    told = []
-    for some in tasks:
-        numbers = [x for one in some if (x := of(one)) is not None]
-        told.append(shared.setdefault(tuple(one.hash for one in some), numbers))
-    return told
+    out = []
+    for seeds in tasks:
+        numbers = [x for result in seeds if (x := of(result)) is not None]
+        out.append(shared.setdefault(tuple(result.hash for result in seeds), numbers))
+    return out
 
 
 def gather(
@@ -60,74 +68,85 @@ def gather(
     only: Mapping[str, Iterable[Any]] | None = None,
     policy: str | None = None,
 ) -> list[StudyResults]:
-    """Every point of the study at a scale, or of the part asked for, with its result where it has finished.
+    """Return the points of a study with their results, of the newest revisions that have their cells.
 
-    Results are of the newest revisions of agent and IDM that have their cells (`revisions.choose`).
+    `revisions.choose` chooses the revisions. If `seeds` is None and the store has results of further seeds, points of
+    these seeds are appended; their missing results are not.
 
-    Where the store has further seeds of a point than the scale asks for, they are there too, unless `seeds` says how
-    many; where it has none of them, none is missing. Scores are of the weights that the scale names, or of `policy`:
-    every result keeps what both earn.
+    Args:
+        study: the study.
+        scale: name of the scale.
+        store: the store's folder.
+        seeds: number of seeds; None: the number of the study or of the scale.
+        only: allowed values of some coordinates, as `Study.points` takes them.
+        policy: weights to score, "last" or "average"; None: those that the scale names.
     """
-    shelf: dict[str, tuple[dict | None, str]] = {}
-    found: dict[tuple, StudyResults] = {}
+    cache: dict[str, tuple[dict | None, str]] = {}
+    results: dict[tuple, StudyResults] = {}
 
     def stored(cell: Cell) -> tuple[dict | None, str]:
-        if cell.hash not in shelf:
+        if cell.hash not in cache:
             result, why = read(Path(store) / "cells" / cell.hash)
-            shelf[cell.hash] = result if policy is None or result is None else _of(result, policy), why
-        return shelf[cell.hash]
+            cache[cell.hash] = result if policy is None or result is None else _scored_by(result, policy), why
+        return cache[cell.hash]
 
     points = study.points(scale, seeds, only)
     chosen = revisions.choose(points, lambda cell: stored(cell)[0] is not None)
 
-    def look(points: Iterable[Point]) -> list[StudyResults]:
+    def add(points: Iterable[Point]) -> list[StudyResults]:
+        """Add the points whose coordinates are new, and return them; of equal coordinates the last point counts."""
         fresh = {}
         for point in points:
             cell = revisions.shown(point, chosen)
-            one = StudyResults(point.at, cell.hash, *stored(cell), cell.revisions, point.cell.revisions)
-            fresh[tuple(point.at.items())] = one
-        return [found.setdefault(key, one) for key, one in fresh.items() if key not in found]
+            entry = StudyResults(point.at, cell.hash, *stored(cell), cell.revisions, point.cell.revisions)
+            fresh[tuple(point.at.items())] = entry
+        return [results.setdefault(key, entry) for key, entry in fresh.items() if key not in results]
 
-    look(points)
-    asked, further = list(found.values()), []
-    n = min(Counter(tuple((k, v) for k, v in one.at.items() if k != "seed") for one in asked).values())
-    named = seeds or "seed" in (only or {})
-    while more := [] if named else [p for p in study.points(scale, n + 1, only) if p.at.get("seed") == n]:
-        new = look(more)  # none where some grid has so many seeds of its own
-        if new and not any(one.result for one in new):
+    add(points)
+    planned, further = list(results.values()), []
+    n = min(Counter(tuple((k, v) for k, v in entry.at.items() if k != "seed") for entry in planned).values())
+    fixed = seeds or "seed" in (only or {})
+    while more := [] if fixed else [p for p in study.points(scale, n + 1, only) if p.at.get("seed") == n]:
+        new = add(more)  # empty if a grid sets a larger number of seeds itself
+        if new and not any(entry.result for entry in new):
             break
-        further += [one for one in new if one.result]
+        further += [entry for entry in new if entry.result]
         n += 1
-    return asked + further
+    return planned + further
 
 
-def _of(told: dict, policy: str) -> dict:
-    """A result as its other weights earned it. Its learning curve stays that of the weights the scale names."""
-    return {**told, "score": _table(told, "scores").get(policy)}
+def _scored_by(result: dict, policy: str) -> dict:
+    """Return a result with the score of other weights; its learning curve stays that of the scale's weights."""
+    return {**result, "score": _table(result, "scores").get(policy)}
 
 
-def select(found: Iterable[StudyResults], at: Mapping[str, Any]) -> list[StudyResults]:
-    """Those with these coordinates; a value may be a tuple of several."""
+def select(results: Iterable[StudyResults], at: Mapping[str, Any]) -> list[StudyResults]:
+    """Return the results with given coordinates.
+
+    Args:
+        results: results of one or more studies.
+        at: a value for each coordinate, or a tuple of allowed values.
+    """
     wanted = [(name, value if isinstance(value, tuple) else (value,)) for name, value in at.items()]
-    return [one for one in found if all(one.at.get(name) in some for name, some in wanted)]
+    return [result for result in results if all(result.at.get(name) in allowed for name, allowed in wanted)]
 
 
-def values(found: Iterable[StudyResults], name: str) -> list[Any]:
-    """The values that a coordinate takes, in the order of the grid."""
-    return list(dict.fromkeys(one.at[name] for one in found if name in one.at))
+def values(results: Iterable[StudyResults], name: str) -> list[Any]:
+    """Return the distinct values of a coordinate, in the order of the grid."""
+    return list(dict.fromkeys(result.at[name] for result in results if name in result.at))
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or none."""
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if fine else None
+    """Return a finite number as a float, and None for any other value."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None
 
 
 def numbers(value: Any) -> list[float | None]:
-    """A list of numbers; of anything else, nothing."""
+    """Return the numbers of a list, with None for items that are no finite number, and [] for any other value."""
     return [number(v) for v in value] if isinstance(value, list) else []
 
 
 def _table(result: dict | None, name: str) -> dict:
-    told = (result or {}).get(name)
-    return told if isinstance(told, dict) else {}
+    table = (result or {}).get(name)
+    return table if isinstance(table, dict) else {}

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from ssorl.study.grid import Point
     from ssorl.study.results import StudyResults
 
-Group = tuple[Any, str | None]  # part of a study, agent: one revision is shown for all its cells
+Group = tuple[Any, str | None]  # part of a study and agent; reports show one revision for all cells of a group
 IDM = "the IDM"
 
 
 def check_current(cells: Iterable[Cell]) -> None:
-    """Raise on cells of other revisions than this version computes.
+    """Raise if this version cannot compute a cell, because it has another revision of the agent or the IDM.
+
+    Args:
+        cells: cells of a study.
 
     Raises:
         SsorlError: a cell is of another revision, for example because a worker has another version installed.
@@ -35,7 +38,7 @@ def check_current(cells: Iterable[Cell]) -> None:
         now = cell.at_revisions(revisions_of(agent, idm)).revisions
         if changed := cell.revisions.changed(now, cell.agent or ""):
             raise SsorlError(
-                f"cell {cell.hash}: cannot be computed here, because this version changed {' and '.join(changed)}; "
+                f"cell {cell.hash}: this version cannot compute it, because it changed {' and '.join(changed)}; "
                 "install the version of ssorl that planned the study"
             )
 
@@ -58,7 +61,7 @@ def explain_stale(store: Path, cells: Iterable[Cell]) -> str:
 
 
 def current(cells: Iterable[Cell]) -> dict[str, int]:
-    """Return the revision of each agent and of the IDM that some cells name."""
+    """Return the revisions that cells name, by agent; the key of the IDM's revision is "idm"."""
     out: dict[str, int] = {}
     for cell in cells:
         own = cell.revisions
@@ -68,9 +71,9 @@ def current(cells: Iterable[Cell]) -> dict[str, int]:
 
 
 def choose(points: Iterable[Point], is_finished: Callable[[Cell], bool]) -> dict[Group, Revisions]:
-    """Return the revisions to show: for each part of a study and agent, the newest that has its cells.
+    """Return the revisions to show: for each group, the newest that has its cells.
 
-    A revision has its cells if every cell that an earlier revision has finished is finished by it too.
+    A revision has its cells if it has finished every cell that an earlier revision has finished.
 
     Args:
         points: points of a study, with cells of this version's revisions.
@@ -79,7 +82,7 @@ def choose(points: Iterable[Point], is_finished: Callable[[Cell], bool]) -> dict
     groups: dict[Group, set[Cell]] = {}
     for point in points:
         groups.setdefault(_group(point), set()).add(point.cell)
-    return {group: _newest_whole(cells, is_finished) for group, cells in groups.items()}
+    return {group: _newest_complete(cells, is_finished) for group, cells in groups.items()}
 
 
 def shown(point: Point, chosen: Mapping[Group, Revisions]) -> Cell:
@@ -88,59 +91,69 @@ def shown(point: Point, chosen: Mapping[Group, Revisions]) -> Cell:
     return point.cell.at_revisions(chosen[group]) if group in chosen else point.cell
 
 
-def name_revisions(found: Sequence[StudyResults]) -> str:
-    """Return the revisions that results are of, such as "td3bc 1, dt 0", or "" where all are of revision 0."""
-    if not any(any(one.newest) for one in found):
+def name_revisions(results: Sequence[StudyResults]) -> str:
+    """Return the revisions of results, such as "td3bc 1, dt 0", or "" if this version's revisions are all 0.
+
+    Args:
+        results: results as `results.gather` returns them.
+    """
+    if not any(any(result.newest) for result in results):
         return ""
     names: dict[str, set[int]] = {}
-    for one in found:
-        for name, revision in ((one.at.get("agent", "agent"), one.shown.agent), (IDM, one.shown.idm)):
+    for result in results:
+        for name, revision in ((result.at.get("agent", "agent"), result.shown.agent), (IDM, result.shown.idm)):
             if revision is not None:
                 names.setdefault(str(name), set()).add(revision)
-    return ", ".join(f"{name} {' and '.join(map(str, sorted(each)))}" for name, each in names.items())
+    return ", ".join(f"{name} {' and '.join(map(str, sorted(shown)))}" for name, shown in names.items())
 
 
-def explain_shown(found: Iterable[StudyResults]) -> list[str]:
+def explain_shown(results: Iterable[StudyResults]) -> list[str]:
     """Return a sentence for each revision that is shown although a newer one exists.
 
     Args:
-        found: results as `results.gather` returns them.
+        results: results as `results.gather` returns them.
     """
     parts: dict[tuple[str, str, str], dict[str, None]] = {}
-    for one in found:
-        if one.shown.changed(one.newest):
-            was, now = _words(one.shown, one.newest, one.at), _words(one.newest, one.shown, one.at)
-            where = parts.setdefault((str(one.at.get("agent", "labels")), was, now), {})
-            where[str(one.at.get("study", ""))] = None
+    for result in results:
+        if result.shown.changed(result.newest):
+            old = _differing(result.shown, result.newest, result.at)
+            new = _differing(result.newest, result.shown, result.at)
+            where = parts.setdefault((str(result.at.get("agent", "labels")), old, new), {})
+            where[str(result.at.get("study", ""))] = None
     return [
-        f"{name}: results by {was} are shown{_where(studies)}, because {now} lacks some of them; `ssorl study run` "
-        "computes these."
-        for (name, was, now), studies in parts.items()
+        f"{name}: results of {old} are shown{_where(studies)}, because {new} lacks some of them; `ssorl study run` "
+        "computes the missing cells."
+        for (name, old, new), studies in parts.items()
     ]
 
 
-def notes(found: Sequence[StudyResults]) -> list[str]:
-    """Return what a terminal says of the revisions of some results; nothing where all are of revision 0."""
-    names = name_revisions(found)
-    return ([f"revisions: {names}"] if names else []) + explain_shown(found)
+def notes(results: Sequence[StudyResults]) -> list[str]:
+    """Return lines for the terminal about the revisions of results; none if all revisions are 0.
+
+    Args:
+        results: results as `results.gather` returns them.
+    """
+    names = name_revisions(results)
+    return ([f"revisions: {names}"] if names else []) + explain_shown(results)
 
 
 def _group(point: Point) -> Group:
     return point.at.get("study"), point.cell.agent
 
 
-def _newest_whole(cells: Iterable[Cell], is_finished: Callable[[Cell], bool]) -> Revisions:
+def _newest_complete(cells: Iterable[Cell], is_finished: Callable[[Cell], bool]) -> Revisions:
     cells = list(cells)
     agent, idm = max(cell.agent_revision for cell in cells), max(cell.idm_revision for cell in cells)
     candidates = [Revisions(a, i) for a in range(agent, -1, -1) for i in range(idm, -1, -1)]
     if len(candidates) == 1:
         return candidates[0]
-    done = [{cell for cell in cells if is_finished(cell.at_revisions(each))} for each in candidates]
-    whole = (each for n, each in enumerate(candidates) if all(done[n] >= older for older in done[n + 1 :]))
-    return next(whole)
+    done = [{cell for cell in cells if is_finished(cell.at_revisions(revisions))} for revisions in candidates]
+    complete = (n for n, own in enumerate(done) if all(own >= older for older in done[n + 1 :]))
+    return candidates[next(complete)]
 
 
-def _words(own: Revisions, other: Revisions, at: Mapping[str, Any]) -> str:
+def _differing(own: Revisions, other: Revisions, at: Mapping[str, Any]) -> str:
+    """Return, in words, the revisions of `own` that differ from those of `other`."""
     pairs = ((at.get("agent", "the agent"), own.agent, other.agent), (IDM, own.idm, other.idm))
     return " and ".join(f"revision {a or 0} of {name}" for name, a, b in pairs if (a or 0) != (b or 0))
 

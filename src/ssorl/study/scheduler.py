@@ -1,4 +1,4 @@
-"""Which cells are done together, in what order, and what happens when some fail."""
+"""Schedule cells: group them into batches, run the batches in order, and retry those that fail."""
 
 from __future__ import annotations
 
@@ -14,38 +14,44 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ssorl.study.cell import Cell
-from ssorl.study.store import begun, finished, wait_for_others, write_error
+from ssorl.study.store import finished, unfinished_batches, wait_for_others, write_error
 from ssorl.utils.errors import ChangedError, SsorlError
 
-MOST = 64  # cells in a batch for each device: more gain no speed, and a batch is what a failure takes with it
-ENOUGH = 8 << 30  # bytes that updates work on at once; that much keeps a device busy: four DTs, eight CQLs
-MOST_ON_CPU = 16  # where they go one after another anyhow
-FULL = 32 << 20  # bytes; with less left on the disk it is no use to go on
+MAX_CELLS = 64  # in a batch for each device; larger batches are not faster, and a failure costs the whole batch
+BUSY_BYTES = 8 << 30  # working set of updates that keeps a device busy: four DTs, eight CQLs
+MAX_CELLS_ON_CPU = 16  # a CPU trains one cell after another
+MIN_FREE_BYTES = 32 << 20  # with less space on the disk, a failure to write stops the study
 
-# Does one batch: called with its cells, the store and who is told of progress; `execute.run_batch` is one.
+# Computes one batch: called with its cells, the store and a progress callback, as `executor.run_batch`.
 Executor = Callable[[Sequence[Cell], Path, Callable[[str, int, str], None] | None], None]
 
 
 class Outcome(NamedTuple):
-    """What a run over a study came to."""
+    """The result of `run`."""
 
-    done: int  # cells that are finished, new and old
-    failed: dict[Cell, str]  # why, in a line
+    done: int  # finished cells, including those that were finished before
+    failed: dict[Cell, str]  # error of each failed cell, in one line
 
 
 def shape(cell: Cell) -> tuple:
-    """Cells of one shape can be one batch: the same data and, where they train, the same agent and evaluation."""
+    """Return what the cells of a batch must have in common: the data and, if they train, the agent and evaluation."""
     same = (cell.kind, cell.dataset, cell.agent, cell.settings, cell.env, cell.episodes, cell.policy, cell.looks)
     return same if cell.kind == "return" else (cell.kind, cell.dataset)
 
 
 def batches(
-    cells: Iterable[Cell], store: Path, size: int | Callable[[list[Cell]], int] = MOST_ON_CPU
+    cells: Iterable[Cell], store: Path, size: int | Callable[[list[Cell]], int] = MAX_CELLS_ON_CPU
 ) -> list[list[Cell]]:
-    """The unfinished cells in batches of at most `size`; those begun before come first and as they were."""
+    """Return the unfinished cells in batches of one shape; interrupted batches come first and stay as they were.
+
+    Args:
+        cells: cells of a study.
+        store: the store's folder.
+        size: largest number of cells in a batch, or a function that returns it for the cells of one shape.
+    """
     todo = dict.fromkeys(cell for cell in cells if not finished(store, cell))
     out = []
-    for batch in begun(store):
+    for batch in unfinished_batches(store):
         left = [cell for cell in batch if not finished(store, cell)]
         if all(cell in todo for cell in left):
             out.append(batch)
@@ -54,9 +60,9 @@ def batches(
     groups: dict[tuple, list[Cell]] = {}
     for cell in todo:
         groups.setdefault(shape(cell), []).append(cell)
-    # Dataset after dataset, so that each is loaded once.
+    # Sort by dataset, so that each is loaded once.
     for group in sorted(groups.values(), key=lambda group: group[0].dataset):
-        # Baseline beside SS: each batch has the same mixture, and so the same compiled program.
+        # Batches mix baseline and SS alike, so that they share a compiled program.
         group.sort(key=lambda cell: (cell.seed, cell.variant == "oracle", cell.recipe, cell.variant or ""))
         n = -(-len(group) // (size if isinstance(size, int) else size(group)))
         cuts = [round(i * len(group) / n) for i in range(n + 1)]
@@ -65,31 +71,36 @@ def batches(
 
 
 def room(group: list[Cell]) -> int:
-    """How many cells of a shape the devices of this machine hold at once."""
+    """Return how many cells of a shape fit on the devices of this machine at once.
+
+    Args:
+        group: cells of one shape.
+    """
     import jax
 
-    from ssorl.study.executor import dataset, lengths_left, plan_of
+    from ssorl.study.executor import dataset, plan_of, split_lengths
     from ssorl.training.engine import settled
     from ssorl.training.memory import fitting, sizes, table_bytes
     from ssorl.training.tables import rounded
 
     if jax.default_backend() == "cpu" or group[0].kind != "return":
-        return MOST_ON_CPU
+        return MAX_CELLS_ON_CPU
     try:
         eps = dataset(group[0].dataset).eps
         agent, own = settled(plan_of(group[0], eps).agent), 0
-    except SsorlError:  # the batch's to tell of
-        return MOST_ON_CPU
+    except SsorlError:  # the batch will raise the same error
+        return MAX_CELLS_ON_CPU
     need = sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
-    if apart := {(cell.recipe, cell.seed): cell for cell in group if cell.setup == "decoupled"}:
-        left = [lengths_left(cell, eps) for cell in apart.values()]
-        n_steps = max(int(lengths.sum()) for lengths in left)
-        own = 2 * table_bytes(n_steps, n_steps + max(map(len, left)), eps.n_obs)  # rounding does not double it
+    # A decoupled split leaves out trajectories, so each of its cells has a data table of its own.
+    if by_split := {(cell.recipe, cell.seed): cell for cell in group if cell.setup == "decoupled"}:
+        lengths = [split_lengths(cell, eps) for cell in by_split.values()]
+        n_steps = max(int(own_lengths.sum()) for own_lengths in lengths)
+        own = 2 * table_bytes(n_steps, n_steps + max(map(len, lengths)), eps.n_obs)  # rounding up at most doubles it
         shared = any(cell.setup != "decoupled" for cell in group)
         longest = rounded(max(n_steps, eps.n_steps * shared))
         need = sizes(agent, longest, 0, eps.n_obs, eps.n_act)._replace(table=2 * need.table * shared)
-    some = max(1, min(MOST, ENOUGH // need.work)) * len(jax.local_devices())
-    return fitting(need, min(len(group), some), own)
+    useful = max(1, min(MAX_CELLS, BUSY_BYTES // need.work)) * len(jax.local_devices())
+    return fitting(need, min(len(group), useful), own)
 
 
 def run(
@@ -98,33 +109,48 @@ def run(
     executor: Executor | None = None,
     workers: int = 1,
     size: int | Callable[[list[Cell]], int] = room,
-    tell: Callable[[str, int, str], None] | None = None,
-    say: Callable[[str], None] = lambda text: None,
-    stop: Callable[[], None] = lambda: None,
+    progress: Callable[[str, int, str], None] | None = None,
+    notify: Callable[[str], None] = lambda text: None,
+    cancel: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Do all cells that are not done, batch after batch, or `workers` batches at a time.
+    """Compute all unfinished cells, batch by batch.
 
-    A batch that fails is tried once more, then its cells one by one; whatever fails again keeps its error and the rest
-    goes on. Cells that another process has in hand are waited for. `tell` hears of progress, `say` of what went wrong.
-    `stop` is to end batches that other threads wait for, when it makes no sense to go on: Ctrl-C, a full disk.
+    A batch that fails is tried again, and then its cells one by one. The errors of cells that fail again are written to
+    the store, and the other cells continue. Cells that another process computes are waited for.
+
+    Args:
+        cells: cells of a study.
+        store: the store's folder.
+        executor: computes one batch; None: `executor.run_batch` in this process.
+        workers: number of batches at a time.
+        size: largest number of cells in a batch, or a function that returns it for the cells of one shape.
+        progress: called with a stage, the number of further updates, steps or cells, and a note.
+        notify: called with a sentence about each failure.
+        cancel: called to end the batches of other threads after Ctrl-C or if the disk is full.
+
+    Raises:
+        SsorlError: the store cannot be written, the disk is full, or a cell names an unknown environment.
+        ChangedError: a dataset has changed since results were computed from it.
     """
     from ssorl.envs import require_trusted
     from ssorl.envs.registry import horizon
-    from ssorl.study.executor import BY_ID_ALONE, check_data, run_batch
+    from ssorl.study.datasets import check_unchanged
+    from ssorl.study.executor import WITHOUT_MODULE, run_batch
 
     store = Path(store)
     try:
         store.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         raise SsorlError(f"{store}: cannot be written ({err.strerror}); choose another --store") from err
-    job = _Job(list(dict.fromkeys(cells)), store, executor or run_batch, tell or (lambda what, n, note="": None), say)
+    progress = progress or (lambda stage, n, note="": None)
+    job = _Job(list(dict.fromkeys(cells)), store, executor or run_batch, progress, notify)
     waiting = batches(job.cells, store, size)
     for name in {cell.dataset for cell in job.cells} - {cell.dataset for batch in waiting for cell in batch}:
-        if Path(name).exists():  # nothing is left to do with it: has it changed since?
-            check_data(store, name)
-    if executor is None:  # a wrong name is told now, not after the hours that batches before it take
+        if Path(name).exists():  # no batch will check this file, because all its cells are finished
+            check_unchanged(store, name)
+    if executor is None:  # raise on unknown environments before the first batch starts
         for env in sorted({cell.env for batch in waiting for cell in batch if cell.env}):
-            horizon(require_trusted(env, f"a cell of {store}", BY_ID_ALONE))
+            horizon(require_trusted(env, f"a cell of {store}", WITHOUT_MODULE))
     while waiting:
         if workers == 1:
             for batch in waiting:
@@ -134,7 +160,7 @@ def run(
                 try:
                     list(pool.map(job.attempt, waiting))
                 except BaseException:
-                    stop()
+                    cancel()
                     raise
         waiting = [left for batch in waiting if (left := job.left(batch))]
         if waiting:
@@ -143,32 +169,32 @@ def run(
 
 
 class _Job:
-    """One run over some cells."""
+    """The state of one call of `run`."""
 
-    def __init__(self, cells: list[Cell], store: Path, executor: Executor, tell: Any, say: Any) -> None:
-        self.cells, self.store, self.executor, self.tell, self.say = cells, store, executor, tell, say
+    def __init__(self, cells: list[Cell], store: Path, executor: Executor, progress: Any, notify: Any) -> None:
+        self.cells, self.store, self.executor, self.progress, self.notify = cells, store, executor, progress, notify
         self.failed: dict[Cell, str] = {}
         self.counted = {cell for cell in cells if finished(store, cell)}
         self.lock = threading.Lock()
 
     def left(self, batch: Sequence[Cell]) -> list[Cell]:
-        """Those that are neither finished nor failed."""
+        """Return the cells of a batch that are neither finished nor failed."""
         return [cell for cell in batch if cell not in self.failed and not finished(self.store, cell)]
 
     def attempt(self, batch: Sequence[Cell]) -> None:
-        """A batch, twice if need be, then what is left of it cell by cell."""
+        """Run a batch, at most twice, and then its unfinished cells one by one."""
         try:
-            for last in (False, True):
+            for is_retry in (False, True):
                 err = self._try(batch)
                 if err is None:
                     return
-                if last and len(batch) == 1:
+                if is_retry and len(batch) == 1:
                     self._give_up(batch[0], err)
-                elif last:
-                    self.say(f"it failed again ({_line(err)}); its cells are run one by one")
+                elif is_retry:
+                    self.notify(f"the batch failed again ({_line(err)}); running its cells one by one")
                     self._one_by_one(batch)
                 else:
-                    self.say(f"a batch of {len(batch)} cells failed ({_line(err)}); once more")
+                    self.notify(f"a batch of {len(batch)} cells failed ({_line(err)}); trying it again")
         finally:
             self._count(batch)
 
@@ -179,14 +205,14 @@ class _Job:
 
     def _try(self, batch: Sequence[Cell]) -> Exception | None:
         try:
-            self.executor(batch, self.store, self.tell)
-        except ChangedError:  # of all cells alike
+            self.executor(batch, self.store, self.progress)
+        except ChangedError:  # it would stop every cell of the dataset
             raise
         except Exception as err:
-            if _unwritten(err) and shutil.disk_usage(self.store).free < FULL:
+            if _disk_was_full(err) and shutil.disk_usage(self.store).free < MIN_FREE_BYTES:
                 raise SsorlError(
-                    f"{self.store}: the disk is full ({_line(err)}); make room and give the same command again, which "
-                    "goes on from here"
+                    f"{self.store}: the disk is full ({_line(err)}); free some space and repeat the command, which "
+                    "continues from here"
                 ) from err
             return err
         return None
@@ -194,18 +220,18 @@ class _Job:
     def _give_up(self, cell: Cell, err: Exception) -> None:
         self.failed[cell] = _line(err)
         write_error(self.store, cell, "".join(traceback.format_exception(err)))
-        self.say(f"cell {cell.hash} failed: {_line(err)}")
+        self.notify(f"cell {cell.hash} failed: {_line(err)}")
 
     def _count(self, batch: Sequence[Cell]) -> None:
         with self.lock:
             new = {cell for cell in batch if cell not in self.counted and finished(self.store, cell)}
             self.counted |= new
             if new:
-                self.tell("cells", len(new), "")
+                self.progress("cells", len(new), "")
 
 
-def _unwritten(err: BaseException | None) -> bool:
-    """Whether it came of a disk without room; what a worker elsewhere raised comes as text."""
+def _disk_was_full(err: BaseException | None) -> bool:
+    """Return whether a full disk caused an error; errors of remote workers are recognised by their text."""
     while err is not None:
         if getattr(err, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return True

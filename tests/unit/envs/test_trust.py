@@ -192,10 +192,10 @@ def test_a_study_cannot_name_a_module(module, eps):
     good = Study("own", "own", (Grid(base, {}),)).cells("smoke")[0]
     cell = Cell.from_json(json.loads(json.dumps(good.as_json())) | {"env": NAME})
     kept = Path("store/cells") / cell.hash / "cell.json"
-    refused(module, kept, "imports the module itself", run_batch, [cell], "store")
-    refused(module, "a cell of store", "imports the module itself", run, [cell], Path("store"), say=print)
+    refused(module, kept, "imports the module", run_batch, [cell], "store")
+    refused(module, "a cell of store", "imports the module", run, [cell], Path("store"), notify=print)
     save(eps.with_meta(env=NAME), Path("set.npz"), force=True)
-    refused(module, "set.npz", "imports the module itself", run_batch, [good], "other")
+    refused(module, "set.npz", "imports the module", run_batch, [good], "other")
 
 
 def test_nothing_reaches_gymnasium_on_the_way_of_plain_text(module):

@@ -1,4 +1,4 @@
-"""Results of earlier revisions: which are shown, which are computed again, and what is said of it."""
+"""Results of earlier revisions: which revision is shown, which cells are computed again, and the messages."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ def few_resamples(monkeypatch):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Return a study whose points are made anew, as in a process of the version with other revisions."""
+    """Return a function that gives a study without cached points, as in a process with other revisions."""
 
-    def made(name: str = NAME) -> Study:
+    def fresh_study(name: str = NAME) -> Study:
         study = replace(STUDIES[name], parts=tuple(replace(part) for part in STUDIES[name].parts))
         monkeypatch.setitem(STUDIES, name, study)
         return study
 
-    return made
+    return fresh_study
 
 
-def of(agent: str, *variants: str):
+def points_of(agent: str, *variants: str):
     return lambda point: point.at["agent"] == agent and (not variants or point.at["variant"] in variants)
 
 
-def agents(found, agent: str) -> set[Revisions]:
-    return {one.shown for one in found if one.at["agent"] == agent}
+def agents(results, agent: str) -> set[Revisions]:
+    return {entry.shown for entry in results if entry.at["agent"] == agent}
 
 
-def test_nothing_is_said_while_all_is_of_revision_0(fresh, tmp_path):
+def test_no_messages_at_revision_0(fresh, tmp_path):
     study = fresh()
     fill(tmp_path, study)
-    found = gather(study, SCALE, tmp_path)
-    assert name_revisions(found) == "" and explain_shown(found) == []
+    results = gather(study, SCALE, tmp_path)
+    assert name_revisions(results) == "" and explain_shown(results) == []
     assert explain_stale(tmp_path, study.cells(SCALE)) == ""
     assert "revisions" not in page(study, SCALE, tmp_path).read_text()
 
@@ -67,34 +67,35 @@ def test_an_earlier_revision_is_shown_until_the_newer_has_its_cells(fresh, tmp_p
     fill(tmp_path, fresh())
     monkeypatch.setattr(TD3BC, "revision", 1)
     study = fresh()
-    found = gather(study, SCALE, tmp_path)
-    assert all(one.result for one in found)
-    assert {r.agent for r in agents(found, "td3bc")} == {0} and {one.newest.agent for one in found} == {0, 1}
+    results = gather(study, SCALE, tmp_path)
+    assert all(entry.result for entry in results)
+    assert {r.agent for r in agents(results, "td3bc")} == {0} and {entry.newest.agent for entry in results} == {0, 1}
     sentence = (
-        "td3bc: results by revision 0 of td3bc are shown, because revision 1 of td3bc lacks some of them; `ssorl study "
-        "run` computes these."
+        "td3bc: results of revision 0 of td3bc are shown, because revision 1 of td3bc lacks some of them; `ssorl study "
+        "run` computes the missing cells."
     )
-    assert explain_shown(found) == [sentence] and name_revisions(found).startswith("dt 0, the IDM 0, cql 0, td3bc 0")
+    assert explain_shown(results) == [sentence]
+    assert name_revisions(results).startswith("dt 0, the IDM 0, cql 0, td3bc 0")
     html = page(study, SCALE, tmp_path).read_text()
     assert sentence.split("`")[0] in html and "td3bc 0" in html
 
     last = next(point.cell for point in study.points(SCALE) if point.at["agent"] == "td3bc")
-    fill(tmp_path, study, keep=lambda point: of("td3bc")(point) and point.cell != last)
+    fill(tmp_path, study, keep=lambda point: points_of("td3bc")(point) and point.cell != last)
     assert {r.agent for r in agents(gather(study, SCALE, tmp_path), "td3bc")} == {0}
-    fill(tmp_path, study, keep=of("td3bc"))
-    found = gather(study, SCALE, tmp_path)
-    assert {r.agent for r in agents(found, "td3bc")} == {1} and {r.agent for r in agents(found, "cql")} == {0}
-    assert explain_shown(found) == [] and "td3bc 1" in name_revisions(found)
-    assert all(one.result for one in found)
+    fill(tmp_path, study, keep=points_of("td3bc"))
+    results = gather(study, SCALE, tmp_path)
+    assert {r.agent for r in agents(results, "td3bc")} == {1} and {r.agent for r in agents(results, "cql")} == {0}
+    assert explain_shown(results) == [] and "td3bc 1" in name_revisions(results)
+    assert all(entry.result for entry in results)
 
 
-def test_where_nothing_is_finished_the_newest_revision_is_shown(fresh, tmp_path, monkeypatch):
+def test_the_newest_revision_is_shown_if_no_cell_is_finished(fresh, tmp_path, monkeypatch):
     monkeypatch.setattr(TD3BC, "revision", 2)
-    found = gather(fresh(), SCALE, tmp_path)
-    assert {r.agent for r in agents(found, "td3bc")} == {2} and not any(one.result for one in found)
+    results = gather(fresh(), SCALE, tmp_path)
+    assert {r.agent for r in agents(results, "td3bc")} == {2} and not any(entry.result for entry in results)
 
 
-def test_a_raised_revision_of_the_idm_leaves_baselines_and_oracles(fresh, tmp_path, monkeypatch):
+def test_a_new_revision_of_the_idm_keeps_baselines_and_oracles(fresh, tmp_path, monkeypatch):
     fill(tmp_path, fresh())
     monkeypatch.setattr(IdmConfig, "revision", 1)
     study = fresh()
@@ -103,27 +104,28 @@ def test_a_raised_revision_of_the_idm_leaves_baselines_and_oracles(fresh, tmp_pa
     assert 0 < n < len(cells) and state(tmp_path, cells) == (len(cells) - n, 0, n)
     words = f"{n} finished cells are computed again: {n} because this version changed the IDM from revision 0 to 1"
     assert explain_stale(tmp_path, cells) == words
-    found = gather(study, SCALE, tmp_path)
-    assert {one.shown.idm for one in found} == {None, 0} and len(explain_shown(found)) == 3  # each agent's
-    fill(tmp_path, study, keep=of("cql", "ss"))
-    found = gather(study, SCALE, tmp_path)
-    assert {r.idm for r in agents(found, "cql")} == {None, 1} and {r.idm for r in agents(found, "dt")} == {None, 0}
-    assert all(one.result for one in found)
+    results = gather(study, SCALE, tmp_path)
+    assert {entry.shown.idm for entry in results} == {None, 0} and len(explain_shown(results)) == 3  # each agent's
+    fill(tmp_path, study, keep=points_of("cql", "ss"))
+    results = gather(study, SCALE, tmp_path)
+    assert {r.idm for r in agents(results, "cql")} == {None, 1} and {r.idm for r in agents(results, "dt")} == {None, 0}
+    assert all(entry.result for entry in results)
 
 
-def test_of_two_raised_revisions_the_newest_that_is_whole_is_shown(fresh, tmp_path, monkeypatch):
+def test_the_newest_complete_pair_of_revisions_is_shown(fresh, tmp_path, monkeypatch):
     fill(tmp_path, fresh())
     monkeypatch.setattr(CQL, "revision", 1)
-    fill(tmp_path, fresh(), keep=of("cql"))
+    fill(tmp_path, fresh(), keep=points_of("cql"))
     monkeypatch.setattr(IdmConfig, "revision", 1)
     study = fresh()
-    found = gather(study, SCALE, tmp_path)
-    assert agents(found, "cql") == {Revisions(1, None), Revisions(1, 0)}
+    results = gather(study, SCALE, tmp_path)
+    assert agents(results, "cql") == {Revisions(1, None), Revisions(1, 0)}
     stale = explain_stale(tmp_path, study.cells(SCALE))
-    assert "the IDM from revision 0 to 1" in stale and "cql" not in stale  # compared with the newest that there is
+    # The reason names the changes since the newest stored revision only.
+    assert "the IDM from revision 0 to 1" in stale and "cql" not in stale
 
 
-def test_the_ledger_judges_and_names_what_is_shown(fresh, tmp_path, monkeypatch, capsys):
+def test_the_ledger_judges_and_names_the_shown_revision(fresh, tmp_path, monkeypatch, capsys):
     before = fresh("claims")
     fill(tmp_path, before)
     want = [verdict.outcome for verdict in ledger(tmp_path, SCALE)]
@@ -133,17 +135,17 @@ def test_the_ledger_judges_and_names_what_is_shown(fresh, tmp_path, monkeypatch,
     assert [verdict.outcome for verdict in ledger(tmp_path, SCALE)] == want
     main(["study", "report", "claims", "--scale", SCALE, "--store", str(tmp_path)])
     out = " ".join(capsys.readouterr().out.split())
-    assert "cql 0" in out and "cql: results by revision 0 of cql are shown in main-medium-expert, low-label" in out
+    assert "cql 0" in out and "cql: results of revision 0 of cql are shown in main-medium-expert, low-label" in out
 
 
-def test_a_further_seed_of_an_earlier_revision_is_shown_with_it(fresh, tmp_path, monkeypatch):
+def test_further_seeds_of_an_earlier_revision_are_shown(fresh, tmp_path, monkeypatch):
     fill(tmp_path, fresh(), seeds=4)
     monkeypatch.setattr(TD3BC, "revision", 1)
-    found = gather(fresh(), SCALE, tmp_path)
-    assert {one.at["seed"] for one in found} == {0, 1, 2, 3} and all(one.result for one in found)
+    results = gather(fresh(), SCALE, tmp_path)
+    assert {entry.at["seed"] for entry in results} == {0, 1, 2, 3} and all(entry.result for entry in results)
 
 
-# Computed again --------------------------------------------------------------------------------------------
+# Stale cells -----------------------------------------------------------------------------------------------
 
 TOML = """
 [base]
@@ -193,7 +195,7 @@ def test_stale_cells_are_computed_again_with_a_reason(tmp_path, monkeypatch, cap
     cells = [json.loads(text) for name, text in new.items() if name.endswith("cell.json")]
     assert [cell["revisions"]["agent"] for cell in cells] == [1, 1]
     assert {cell["cell"]["agent_revision"] for cell in cells} == {1}
-    assert len(list((store / "idms").iterdir())) == 1  # the model is of the same revision, and used again
+    assert len(list((store / "idms").iterdir())) == 1  # the IDM has the same revision and is used again
     main(command)
     assert "computed again" not in capsys.readouterr().err
 
@@ -209,7 +211,7 @@ def test_a_model_of_an_earlier_revision_is_fitted_again(tmp_path, monkeypatch):
     assert json.loads((store / "idms" / new / "model" / "idm.json").read_text())["revision"] == 1
 
 
-def test_a_cell_of_another_revision_is_not_computed(fresh, tmp_path, monkeypatch):
+def test_cells_of_other_revisions_are_not_computed(fresh, tmp_path, monkeypatch):
     (cell, *_) = fresh().cells("smoke")
     newer = replace(cell, agent_revision=3)
     with pytest.raises(SsorlError, match=r"changed .* from revision 3 to 0; install the version"):

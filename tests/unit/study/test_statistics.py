@@ -1,4 +1,4 @@
-"""Statistics of many runs: worked by hand, and against numbers that rliable found."""
+"""Statistics of many runs, compared with results by hand and by rliable."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from ssorl.study.results import StudyResults, strata
 from ssorl.utils import bootstrap
 from ssorl.utils.errors import SsorlError
 
-# What rliable 1.2.0 says of the scores below, by benchmarks/against_rliable.py: estimate, and 95 % interval of 50,000
+# Results of rliable 1.2.0 for the scores below (benchmarks/against_rliable.py): estimate and 95 % interval of 50,000
 # resamples (2,000 for the probability of improvement) after np.random.seed(0).
 RLIABLE = {
     "iqm": (60.54381250000001, 57.031121875000004, 64.52801718750001),
@@ -19,7 +19,7 @@ RLIABLE = {
 
 
 def scores(phase, n_tasks=6, n_seeds=5):
-    """As in benchmarks/against_rliable.py, without a random generator."""
+    """Return the scores of benchmarks/against_rliable.py, [tasks, seeds], made without a random generator."""
     task, seed = np.meshgrid(np.arange(n_tasks), np.arange(n_seeds), indexing="ij")
     return np.round(40 + 9 * task + 12 * np.sin(7.3 * task + 2.9 * seed**1.5 + phase), 3)
 
@@ -28,17 +28,17 @@ def point(statistic, *groups):
     return float(statistic(*([np.asarray(s, float)[None] for s in group] for group in groups))[0])
 
 
-def test_the_interquartile_mean_by_hand():
-    # Eight numbers: two fall off at each end, (3 + 4 + 5 + 6) / 4.
+def test_interquartile_mean_by_hand():
+    # Eight numbers: two are cut off at each end, (3 + 4 + 5 + 6) / 4.
     assert point(statistics.iqm, [[1, 2, 3, 4], [5, 6, 7, 800]]) == 4.5
-    # Five: a quarter of five is one, (2 + 3 + 10) / 3; three: none falls off.
+    # Five: a quarter of five is one, (2 + 3 + 10) / 3; three: none is cut off.
     assert point(statistics.iqm, [[1, 2, 3, 10, 99]]) == 5
     assert point(statistics.iqm, [[0, 1, 5]]) == 2
-    # Episodes count one by one: [2 seeds, 2 episodes] is four numbers, one off at each end.
+    # Episodes count individually: [2 seeds, 2 episodes] is four numbers, of which one is cut off at each end.
     assert point(statistics.iqm, [[[0, 1], [2, 100]]]) == 1.5
 
 
-def test_means_and_medians_weigh_tasks_not_seeds():
+def test_means_and_medians_weight_tasks_equally():
     strata = [[0, 0, 0, 0], [6], [30, 60]]  # means 0, 6, 45
     assert point(statistics.mean, strata) == 17
     assert point(statistics.median, strata) == 6
@@ -47,27 +47,27 @@ def test_means_and_medians_weigh_tasks_not_seeds():
 def test_relative_gaps_by_hand():
     oracle, agent = [[90, 110], [50]], [[80, 60], [50, 60]]  # gaps 30 % and -10 %
     assert point(statistics.relative_gap, agent, oracle) == pytest.approx(0.10)
-    # Each seed's own: .2, .4, 0, -.2; the middle two.
+    # The gaps of the seeds are .2, .4, 0, -.2; the interquartile mean takes the middle two.
     assert point(statistics.iqm_gap, agent, oracle) == pytest.approx(0.10)
-    assert point(statistics.iqm_gap, [[80, 60, 100, -300]], [[100]]) == pytest.approx(0.30)  # .2 .4 0 4: the middle two
+    assert point(statistics.iqm_gap, [[80, 60, 100, -300]], [[100]]) == pytest.approx(0.30)  # .2 .4 0 4
 
 
-def test_the_probability_of_improvement_by_hand():
-    # 3 beats 1 and 2, 2 beats 1 and ties: 3.5 of 4; then 0 of 2.
+def test_probability_of_improvement_by_hand():
+    # 3 beats 1 and 2; 2 beats 1 and ties with 2: 3.5 of 4. In the second task 0 of 2.
     assert point(statistics.improvement, [[3, 2], [0]], [[1, 2], [5, 6]]) == pytest.approx((3.5 / 4 + 0) / 2)
 
 
-def test_a_difference_is_of_independent_draws():
-    found = statistics.estimate(statistics.difference(statistics.mean), [[0, 1]], [[0, 1]], replications=4000)
-    # Means of two draws of {0, 1} are 0, 1/2, 1 with 1, 2, 1 of 4; the two groups differ by 1 in 1 of 16 draws.
-    assert found == (0, -1, 1)
+def test_groups_are_drawn_independently():
+    result = statistics.estimate(statistics.difference(statistics.mean), [[0, 1]], [[0, 1]], replications=4000)
+    # Means of two draws of {0, 1} are 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4; groups differ by 1 in 1 of 16 draws.
+    assert result == (0, -1, 1)
     draws = bootstrap.resample_strata(
         statistics.difference(statistics.mean), [[np.array([0.0, 1])], [np.array([0.0, 1])]], 40_000, 0
     )
-    assert np.mean(draws == 1) == pytest.approx(1 / 16, abs=0.005)  # four deviations
+    assert np.mean(draws == 1) == pytest.approx(1 / 16, abs=0.005)  # four standard deviations
 
 
-def test_seeds_are_drawn_within_their_stratum_and_with_all_their_episodes():
+def test_seeds_are_drawn_within_strata_with_all_their_episodes():
     seen = []
 
     def statistic(strata):
@@ -80,49 +80,49 @@ def test_seeds_are_drawn_within_their_stratum_and_with_all_their_episodes():
     assert pair.shape == (500, 2, 2) and single.shape == (500, 3)
     assert set(map(tuple, pair.reshape(-1, 2))) == {(1, 2), (3, 4)} and set(single.ravel()) == {7, 8, 9}
     assert len(draws) == 500
-    assert np.mean(draws == 2.5) == pytest.approx(1 / 2, abs=0.1)  # one of each seed
+    assert np.mean(draws == 2.5) == pytest.approx(1 / 2, abs=0.1)  # each seed once
 
 
-def test_the_interval_of_the_mean_is_the_known_one():
-    values = np.sin(np.arange(40.0))  # so many that the mean is nearly normal
-    found = statistics.estimate(statistics.mean, [values])
+def test_interval_of_the_mean_is_nearly_normal():
+    values = np.sin(np.arange(40.0))  # enough values for a nearly normal mean
+    result = statistics.estimate(statistics.mean, [values])
     deviation = values.std() / np.sqrt(40)
-    assert found.value == pytest.approx(values.mean())
-    assert (found.high - found.low) / 2 == pytest.approx(1.96 * deviation, rel=0.03)
+    assert result.value == pytest.approx(values.mean())
+    assert (result.high - result.low) / 2 == pytest.approx(1.96 * deviation, rel=0.03)
     wider = statistics.estimate(statistics.mean, [values], level=0.99)
     assert (wider.high - wider.low) / 2 == pytest.approx(2.576 * deviation, rel=0.03)
 
 
-def test_an_interval_by_students_t_is_the_textbook_one():
+def test_interval_by_students_t_by_hand():
     values = [3.0, 5, 4, 8, 5]  # mean 5, standard error sqrt(3.5 / 5), t of 4 degrees at 97.5 % is 2.776
-    found = statistics.student(statistics.mean, [values])
-    assert found.value == 5
-    assert (found.high - 5, 5 - found.low) == pytest.approx((2.776 * 0.7**0.5,) * 2, rel=0.02)
+    result = statistics.student(statistics.mean, [values])
+    assert result.value == 5
+    assert (result.high - 5, 5 - result.low) == pytest.approx((2.776 * 0.7**0.5,) * 2, rel=0.02)
     plain = statistics.estimate(statistics.mean, [values])
-    assert plain.high - plain.low < 0.8 * (found.high - found.low)  # that of percentiles is too narrow
+    assert plain.high - plain.low < 0.8 * (result.high - result.low)  # the percentile interval is too narrow
     assert statistics.student(statistics.mean, [[1.0]]) == (1, -np.inf, np.inf)
 
 
-def test_the_same_seed_gives_the_same_interval_whatever_the_memory(monkeypatch):
+def test_seeds_make_intervals_reproducible(monkeypatch):
     group = list(scores(0.0))
     first = statistics.estimate(statistics.iqm, group, replications=2000, seed=4)
     assert first == statistics.estimate(statistics.iqm, group, replications=2000, seed=4)
     assert first != statistics.estimate(statistics.iqm, group, replications=2000, seed=5)
-    monkeypatch.setattr(bootstrap, "STRATA_BLOCK", 1)  # one resample at a time: other draws, but as many
+    monkeypatch.setattr(bootstrap, "STRATA_BLOCK", 1)  # one resample at a time gives other draws of the same number
     assert len(bootstrap.resample_strata(statistics.iqm, [group], 7, 0)) == 7
 
 
 @pytest.mark.parametrize("name", RLIABLE)
-def test_it_agrees_with_rliable(name):
+def test_estimates_agree_with_rliable(name):
     groups = [list(scores(0.0))] + ([list(scores(1.0) - 6)] if name == "improvement" else [])
-    found, (value, low, high) = statistics.estimate(getattr(statistics, name), *groups), RLIABLE[name]
-    assert found.value == pytest.approx(value, rel=1e-12)
-    assert found.low == pytest.approx(low, abs=0.05 * (high - low))
-    assert found.high == pytest.approx(high, abs=0.05 * (high - low))
+    result, (value, low, high) = statistics.estimate(getattr(statistics, name), *groups), RLIABLE[name]
+    assert result.value == pytest.approx(value, rel=1e-12)
+    assert result.low == pytest.approx(low, abs=0.05 * (high - low))
+    assert result.high == pytest.approx(high, abs=0.05 * (high - low))
 
 
-def test_fifty_thousand_replications_are_drawn_in_few_blocks():
-    """Each call of the statistic takes a thousand resamples, so that all of them take a second."""
+def test_replications_are_drawn_in_few_blocks():
+    """Each call of the statistic gets at least a thousand resamples, which makes 50,000 fast."""
     returns, sizes = np.random.default_rng(0).normal(50, 20, (6, 5, 30)), []
 
     def iqm(strata):
@@ -134,20 +134,20 @@ def test_fifty_thousand_replications_are_drawn_in_few_blocks():
 
 
 @pytest.mark.parametrize("group", [[], [[]], [[1.0], []], [[1.0, np.nan]], [[np.inf]]])
-def test_what_is_no_score_is_refused(group):
+def test_empty_groups_and_values_that_are_not_finite_raise(group):
     with pytest.raises(SsorlError):
         statistics.estimate(statistics.mean, group)
 
 
-def test_the_fewest_seeds():
+def test_fewest_seeds():
     assert statistics.fewest([[1, 2, 3], [1]], [[1, 2]]) == 1
     assert statistics.fewest() == 0
 
 
-def test_what_is_given_several_times_is_drawn_once():
-    """The oracle of a dataset stands beside each label quality: six of it are no more evidence than one."""
+def test_repeated_strata_are_drawn_once():
+    """All label qualities share the oracle of a dataset: repeating it adds no evidence."""
     rng = np.random.default_rng(0)
-    oracle, agents = rng.normal(80, 10, 5), list(rng.normal(60, 2, (6, 5)))  # the oracle alone is uncertain
+    oracle, agents = rng.normal(80, 10, 5), list(rng.normal(60, 2, (6, 5)))  # the oracle has most of the variance
     alone = statistics.estimate(statistics.mean, [oracle])
     assert statistics.estimate(statistics.mean, [oracle] * 6) == pytest.approx(alone)
     apart = statistics.estimate(statistics.mean, [oracle.copy() for _ in range(6)])
@@ -155,7 +155,7 @@ def test_what_is_given_several_times_is_drawn_once():
     gap = statistics.estimate(statistics.relative_gap, agents, [oracle] * 6)
     narrow = statistics.estimate(statistics.relative_gap, agents, [oracle.copy() for _ in range(6)])
     assert gap.value == narrow.value and gap.high - gap.low > 2 * (narrow.high - narrow.low)
-    # Between groups too, and in the degrees of freedom.
+    # This holds between groups too, and for the degrees of freedom.
     nothing = statistics.estimate(statistics.difference(statistics.mean), [oracle], [oracle])
     assert nothing == (0, 0, 0)
     assert statistics.student(statistics.mean, [oracle] * 6) == pytest.approx(
@@ -164,8 +164,8 @@ def test_what_is_given_several_times_is_drawn_once():
 
 
 def test_tasks_of_the_same_results_share_a_stratum():
-    one, two, other = (
+    low, same, other = (
         StudyResults({"quality": q}, name, {"score": 1.0}) for q, name in ((10, "a"), (50, "a"), (50, "b"))
     )
-    first, second, third = strata([[one], [two], [other]], lambda found: found.score)
+    first, second, third = strata([[low], [same], [other]], lambda result: result.score)
     assert first is second and third is not first and first == third == [1.0]

@@ -28,7 +28,7 @@ from ssorl.study.report.svg import draw
 from ssorl.study.results import StudyResults, gather, values
 from ssorl.study.revisions import explain_shown, name_revisions
 from ssorl.study.scales import find_scale
-from ssorl.study.store import holding
+from ssorl.study.store import lock_folders
 from ssorl.utils.files import write_text
 
 OPEN = 8  # rows up to which a table shows at once
@@ -64,7 +64,7 @@ def page(
     flags = ["--seeds", str(seeds)] if seeds else []
     flags += ["--only", *(f"{axis}={value}" for axis, some in only.items() for value in some)] if only else []
     more_flags = {"run": [], "report": ["--policy", policy] if policy else []}
-    with holding([stem.parent]):  # one at a time, and what a killed one left goes
+    with lock_folders([stem.parent]):  # one at a time, and what a killed one left goes
         beside = [
             markdown(
                 title,
