@@ -24,7 +24,7 @@ def catalogue() -> list[dict]:
         known = {k: summary[k] for k in ("steps", "trajectories", "normalised_return")}
         rows.append({"name": f"builtin/{name}", "where": "made here", **known})
     for name in datasets.names():
-        rows.append({"name": f"sim/{name}", "where": "made here", **(datasets.known(name) or {})})
+        rows.append({"name": f"sim/{name}", "where": "made here", **(datasets.measured(name) or {})})
     for name, file in d4rl_download.FILES.items():
         local = (d4rl_download.folder() / Path(file).name).is_file()
         rows.append({"name": f"d4rl/{name}", "where": "here" if local else "download"})

@@ -107,8 +107,8 @@ class Episodes:
         facts: dict[str, Any] = {"source": self.meta.source, "env": self.meta.env, "trajectories": self.n_episodes}
         facts |= {"steps": self.n_steps, "observation_size": self.n_obs, "action_size": self.n_act}
         if self.n_steps:
-            facts |= {"labelled_share": float(self.labelled.mean()), "mean_return": float(self.returns.mean())}
-        return facts
+            facts["labelled_share"] = float(self.labelled.mean())
+        return facts | ({"mean_return": float(self.returns.mean())} if self.n_steps and self.rewarded.all() else {})
 
     # --- derived arrays
     @cached_property
@@ -123,7 +123,7 @@ class Episodes:
 
     @cached_property
     def rewarded(self) -> np.ndarray:
-        """Which episodes have rewards, [E] bool."""
+        """Whether each episode has rewards, [E] bool."""
         return ~np.isnan(self.rew[self.start[:-1]])
 
     @cached_property
@@ -248,10 +248,7 @@ class Episodes:
     def same(self, other: Episodes) -> bool:
         """Return whether all arrays are equal; NaN equals NaN, and metadata is not compared."""
         names = ("obs", "act", "rew", "terminated", "start")
-        return all(
-            np.array_equal(getattr(self, n), getattr(other, n), equal_nan=n not in ("terminated", "start"))
-            for n in names
-        )
+        return all(np.array_equal(getattr(self, n), getattr(other, n), equal_nan=n in names[:3]) for n in names)
 
 
 def scale(act: np.ndarray, meta: Meta) -> np.ndarray:

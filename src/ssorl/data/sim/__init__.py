@@ -1,1 +1,1 @@
-"""Datasets collected here: behaviour policies, mazes, and the table of datasets."""
+"""Simulated datasets: behaviour policies, their training, and the collection of trajectories."""

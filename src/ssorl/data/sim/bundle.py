@@ -1,9 +1,9 @@
-"""Put snapshots of a training run into the package, each with a record of where it came from.
+"""Copy snapshots of a training run into the package as behaviour policies, each with a record of its provenance.
 
     python -m ssorl.data.sim.bundle runs/behaviour/hopper --seed 2 --steps 10000 230000 2000000 --commit eb1043f
 
-The record beside each policy holds the run's config and command, the commit, the whole return curve of that seed, and
-what the policy earned in fresh stochastic episodes.
+The record is a JSON file next to the policy. It holds the config and command of the run, the commit, the learning curve
+of the seed up to the snapshot, and the policy's return in new stochastic episodes.
 """
 
 from __future__ import annotations
@@ -18,24 +18,37 @@ from ssorl import envs
 from ssorl.data.sim.collect import collect
 from ssorl.data.sim.policy import load_snapshot, save
 
-N_EVALUATE = 100_000  # steps of the evaluation: 100 episodes of full length, or more shorter ones
+N_EVALUATE = 100_000  # environment steps of the evaluation, 100 episodes of full length
 
 
 def bundle(run: Path, seed: int, steps: list[int], commit: str, hardware: str, out: Path) -> None:
-    """Write `out/ENV/STEP.npz` and `.json` for each of `steps`."""
+    """Write `out/ENV/STEP.npz` and `out/ENV/STEP.json` for each snapshot.
+
+    Args:
+        run: folder of the training run.
+        seed: seed of the run to take snapshots from.
+        steps: training steps of the snapshots.
+        commit: commit of the code that trained the run.
+        hardware: description of the machine.
+        out: folder of the policies.
+    """
     config = json.loads((run / "config.json").read_text())
     lines = [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
     curve = [[x["step"], x["eval"]["mean"], x["eval"]["std"]] for x in lines if x["seed"] == seed]
     env = config["env"]
     for step in steps:
         policy = load_snapshot(run / f"seed-{seed}" / "snapshots.npz", step)
-        earned = collect(env, policy, N_EVALUATE, seed=step).returns
+        returns = collect(env, policy, N_EVALUATE, seed=step).returns
         record = {
             "env": env,
             "seed": seed,
             "training_steps": step,
-            "return": {"mean": round(float(earned.mean()), 2), "std": round(float(earned.std()), 2), "n": len(earned)},
-            "normalised_return": round(float(envs.normalise(env, earned).mean()), 4),
+            "return": {
+                "mean": round(float(returns.mean()), 2),
+                "std": round(float(returns.std()), 2),
+                "n": len(returns),
+            },
+            "normalised_return": round(float(envs.normalise(env, returns).mean()), 4),
             "command": _command(config),
             "config": config,
             "commit": commit,
@@ -43,7 +56,7 @@ def bundle(run: Path, seed: int, steps: list[int], commit: str, hardware: str, o
             "curve": {"columns": ["step", "mean", "std"], "rows": [row for row in curve if row[0] <= step]},
         }
         save(out / env / f"{step}.npz", policy, record)
-        print(f"{env} {step:>9,d}: {earned.mean():8.1f} ± {earned.std():.1f} over {len(earned)} episodes")
+        print(f"{env} {step:>9,d}: {returns.mean():8.1f} ± {returns.std():.1f} over {len(returns)} episodes")
 
 
 def _command(config: dict) -> str:
@@ -54,7 +67,7 @@ def _command(config: dict) -> str:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run the command line: RUN --seed K --steps N [N ...] --commit HASH."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("run", type=Path)
     p.add_argument("--seed", type=int, required=True)

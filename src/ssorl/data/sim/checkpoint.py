@@ -1,11 +1,11 @@
-"""All of a collector's training run in one file, to go on as if it had not stopped."""
+"""Checkpoints of behaviour policy training: one file from which a run resumes with identical results."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import numpy as np
 
 from ssorl import envs
 from ssorl.data.sim import sac
+from ssorl.data.sim.outputs import stack_snaps
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import DamagedError
 from ssorl.utils.sealed import sealed_or_npz, write_sealed
@@ -25,7 +26,19 @@ if TYPE_CHECKING:
 def save_checkpoint(
     path: Path, config: TrainConfig, state: sac.State, loop: Loop, env: envs.Env, obs: np.ndarray
 ) -> None:
-    """All that the run needs to go on as if it had not stopped; no pickles."""
+    """Write the complete state of a run to a sealed file.
+
+    Args:
+        path: the file.
+        config: settings of the run.
+        state: weights, replay buffer and keys of all seeds.
+        loop: state of the training loop.
+        env: simulator, whose state is saved if it can be.
+        obs: current observations [S * N, O].
+
+    Raises:
+        SsorlError: the file cannot be written.
+    """
     filled = min(loop.iteration * config.n_envs, state.buffer.shape[1])
     arrays = {k: np.asarray(v) for k, v in flat(state._replace(buffer=state.buffer[:, :filled]), "state").items()}
     arrays |= {f"snap_{k}": v for k, v in stack_snaps(loop.snaps).items()}
@@ -45,21 +58,36 @@ def save_checkpoint(
 
 
 KIND = "ssorl collector"
-# What may change between a stop and a resume without making it another run.
-FREE = ("steps", "threads", "eval_every", "eval_episodes", "checkpoint_every")
+# Settings that may change when a run is resumed.
+MAY_CHANGE = ("steps", "threads", "eval_every", "eval_episodes", "checkpoint_every")
 
 
 def load_checkpoint(
     path: Path, config: TrainConfig, state: sac.State, loop: Loop, env: envs.Env, obs: np.ndarray
 ) -> tuple[sac.State, np.ndarray]:
-    """Fill `loop`, the simulator and the device from a checkpoint; returns the state and observations."""
+    """Read a checkpoint; `loop` and `env` are changed in place.
+
+    Args:
+        path: the file.
+        config: settings of the run, which must match those of the checkpoint.
+        state: a new state, for its shapes.
+        loop: state of the training loop, to be filled.
+        env: simulator, whose state is restored if it was saved.
+        obs: observations of new episodes, for a simulator whose state was not saved.
+
+    Returns:
+        The state of all seeds and the current observations [S * N, O].
+
+    Raises:
+        SsorlError: the file is damaged or of a run with other settings.
+    """
     try:
         return _load(path, config, state, loop, env, obs)
-    except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
+    except Exception as err:  # untrusted bytes: every error here means that the file is unusable
         if isinstance(err, SsorlError) and not isinstance(err, DamagedError):
             raise
         reason = f"{type(err).__name__}: {err}".encode("unicode_escape").decode()[:200]
-        raise SsorlError(f"{path}: is no checkpoint or damaged ({reason}); remove it to train from the start") from err
+        raise SsorlError(f"{path}: is damaged or no checkpoint ({reason}); delete it to train from the start") from err
 
 
 def _load(
@@ -69,15 +97,15 @@ def _load(
         data = {name: file.array(name) for name in file.names}
     meta = json.loads(str(data["meta"]))
     want = json.loads(json.dumps(asdict(config)))
-    changed = [k for k in want if k not in FREE and want[k] != meta["config"].get(k)]
+    changed = [k for k in want if k not in MAY_CHANGE and want[k] != meta["config"].get(k)]
     if changed:
         was = ", ".join(f"{k} was {meta['config'].get(k)!r}" for k in changed)
-        raise SsorlError(f"{path} is of another run ({was}); train into another folder, or without resuming")
+        raise SsorlError(f"{path}: is of another run ({was}); choose another --out")
     leaves, tree = jax.tree.flatten(state)
-    # Version 0.1 numbered the leaves.
+    # Version 0.1 numbered the leaves of the state.
     names = [f"state{i}" for i in range(len(leaves))] if "state0" in data else list(flat(state, "state"))
     saved = [data[name] for name in names]
-    # The buffer is saved only as far as it is filled; one longer than this run's is of a run with all its steps done.
+    # Only the filled part of the buffer is saved. A buffer longer than this run's comes from a run with more steps.
     leaves = [
         jnp.asarray(s) if s.shape == old.shape or s.shape[1] > old.shape[1] else old.at[:, : s.shape[1]].set(s)
         for s, old in zip(saved, leaves, strict=True)
@@ -96,14 +124,5 @@ def _load(
     if "sim" in data:
         env.load(data["sim"])
         loop.ep_ret, loop.ep_len, obs = data["ep_ret"], data["ep_len"], data["obs"]
-    # else: a simulator that cannot be saved starts new episodes, whose observations `begin` made
+    # Otherwise the simulator cannot be saved, and new episodes start with the observations in `obs`.
     return jax.tree.unflatten(tree, leaves), obs
-
-
-def stack_snaps(snaps: list[dict[str, Any]], k: int | None = None) -> dict[str, np.ndarray]:
-    """Snapshots as arrays [T, ...], of seed number `k` or of all seeds [T, S, ...]."""
-    arrays = {"step": np.array([s["step"] for s in snaps])}
-    for j in range(len(snaps[0]["weights"]) if snaps else 0):
-        every = np.stack([s["weights"][j] for s in snaps])
-        arrays[f"{'wb'[j % 2]}{j // 2}"] = every if k is None else every[:, k]
-    return arrays

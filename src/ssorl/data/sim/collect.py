@@ -1,4 +1,4 @@
-"""Trajectories from a stochastic policy: many episodes at once, each run to its own end."""
+"""Collect trajectories of a stochastic policy in a batched simulator."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ from ssorl.data.episodes import Episodes, Meta, offsets, ranges
 from ssorl.data.sim.policy import Policy
 from ssorl.data.validate import build
 
-MAX_LANES = 256  # environments stepped together at most; a dataset's bytes depend on it
-Progress = Callable[[int], None]  # told how many steps were just made
+MAX_LANES = 256  # environments in the batch (lanes); datasets depend on this number
+Progress = Callable[[int], None]  # called with the number of new steps
 
 
 def collect(env_name: str, policy: Policy, n_steps: int, seed: int, progress: Progress | None = None) -> Episodes:
-    """Whole episodes of `policy`, as many as it takes to reach `n_steps`.
+    """Return the fewest complete episodes of a policy that have at least `n_steps` steps together.
 
-    Episodes are numbered as they begin, and the first ones that reach `n_steps` together are kept. So long episodes
-    are not left out for being long, and the last one may go past the mark.
+    Episodes are numbered in the order of their start, and the first ones are returned. So the selection is not biased
+    towards short episodes.
+
+    Args:
+        env_name: name of a locomotion task.
+        policy: the behaviour policy.
+        n_steps: number of steps to reach.
+        seed: seed of initial states and action noise.
+        progress: called with the number of new steps.
     """
     spec = envs.SPECS[env_name]
     env = envs.Locomotion(env_name, spec, MAX_LANES)
@@ -28,19 +35,19 @@ def collect(env_name: str, policy: Policy, n_steps: int, seed: int, progress: Pr
     obs = np.zeros((MAX_LANES, env.n_obs))
     act = np.zeros((MAX_LANES, env.n_act), np.float32)
     episode, length = np.full(MAX_LANES, -1), np.zeros(MAX_LANES, np.int64)  # -1: the lane is idle
-    begun = ended = made = 0
+    n_started = n_ended = n_done = 0  # episodes, episodes, steps
     log: dict[str, list[np.ndarray]] = {k: [] for k in ("obs", "act", "rew", "terminated", "last", "episode", "final")}
-    while made < n_steps or (episode >= 0).any():
-        # Begin no more than are likely to be needed; if they turn out short, more begin when they have ended.
-        # Steps made over episodes ended is the length to expect that unfinished episodes do not bias.
-        typical = min(spec.horizon, made / ended) if ended else spec.horizon
-        due = n_steps - made - np.maximum(typical - length[episode >= 0], 0).sum()
-        fresh = np.flatnonzero(episode < 0)[: max(0, math.ceil(due / typical))]
-        if len(fresh):
-            episode[fresh] = np.arange(begun, begun + len(fresh))
-            begun += len(fresh)
-            length[fresh] = 0
-            obs = env.reset(rng, np.isin(np.arange(MAX_LANES), fresh))
+    while n_done < n_steps or (episode >= 0).any():
+        # Start as many episodes as are probably needed; if they turn out short, start more when they have ended.
+        # All steps over ended episodes is an estimate of the mean length that unfinished episodes do not bias.
+        mean_length = min(spec.horizon, n_done / n_ended) if n_ended else spec.horizon
+        missing = n_steps - n_done - np.maximum(mean_length - length[episode >= 0], 0).sum()
+        new = np.flatnonzero(episode < 0)[: max(0, math.ceil(missing / mean_length))]
+        if len(new):
+            episode[new] = np.arange(n_started, n_started + len(new))
+            n_started += len(new)
+            length[new] = 0
+            obs = env.reset(rng, np.isin(np.arange(MAX_LANES), new))
         ids = np.flatnonzero(episode >= 0)
         act[ids] = policy.act(obs[ids], rng)
         step = env.step(act, ids)
@@ -53,17 +60,17 @@ def collect(env_name: str, policy: Policy, n_steps: int, seed: int, progress: Pr
         log["last"].append(done)
         log["episode"].append(episode[ids])
         log["final"].append(step.obs[ids[done]].astype(np.float32))
-        made, ended = made + len(ids), ended + int(done.sum())
+        n_done, n_ended = n_done + len(ids), n_ended + int(done.sum())
         episode[ids[done]] = -1
         obs = step.obs
         if progress:
             progress(len(ids))
     flat = {k: np.concatenate(v) for k, v in log.items()}
-    return _in_order(flat, n_steps, policy, env_name)
+    return _by_episode(flat, n_steps, policy, env_name)
 
 
-def _in_order(flat: dict[str, np.ndarray], n_steps: int, policy: Policy, env_name: str) -> Episodes:
-    """From the order of time to the order of episodes, cut after the one that reaches `n_steps`."""
+def _by_episode(flat: dict[str, np.ndarray], n_steps: int, policy: Policy, env_name: str) -> Episodes:
+    """Return steps that are in the order of time as Episodes; drop episodes after the one that reaches `n_steps`."""
     order = np.argsort(flat["episode"], kind="stable")
     lengths = np.bincount(flat["episode"])
     keep = int(np.searchsorted(np.cumsum(lengths), n_steps)) + 1

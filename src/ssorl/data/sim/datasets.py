@@ -1,4 +1,4 @@
-"""`sim/…`: D4RL's datasets made anew on this machine by the bundled policies, on first use, and cached."""
+"""`sim/...`: datasets like those of D4RL. The bundled policies generate them on first use, and they are cached."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from ssorl.utils.cache import cached
 from ssorl.utils.errors import DataError
 from ssorl.utils.progress import Progress as Bar
 
-SEED = 2  # of a few tried, the one whose small sets' means lie nearest to the full ones'
-VERSION = 1  # raise it when the bytes that come out change
-SHARE = 10  # the default size is D4RL's divided by this
-DRAWS = 1000  # trajectories of the wide subsample at full size; fewer in proportion, but not below LEAST
-LEAST = 50
+SEED = 2  # of a few seeds, the one with small datasets whose mean returns are closest to those of full size
+VERSION = 1  # raise this when a change alters the datasets
+DEFAULT_DIVISOR = 10  # the default size is D4RL's divided by this
+WIDE_DRAWS = 1000  # trajectories of the wide subsample at full size; in proportion at other sizes
+MIN_WIDE_DRAWS = 50
 
 
 @dataclass(frozen=True)
 class Roster:
-    """Which training steps of an environment's bundled policies serve for what."""
+    """The bundled policies of an environment, as training steps, by the datasets that they generate."""
 
-    replay: tuple[int, ...]  # checkpoints from untrained to medium; each stands for the part of training nearest to it
-    medium: tuple[int, ...]  # one policy, or several in equal parts
+    replay: tuple[int, ...]  # from untrained to medium; each represents the part of training closest to it
+    medium: tuple[int, ...]  # one policy, or several with equal shares
     expert: tuple[int, ...]
 
 
 ROSTERS: dict[str, Roster] = {
     "hopper": Roster((0, 10_000, 50_000, 100_000, 150_000, 200_000, 230_000), (230_000,), (2_150_000,)),
     "walker2d": Roster((0, 10_000, 40_000, 80_000, 110_000, 160_000, 200_000, 240_000), (240_000,), (800_000,)),
-    # One halfcheetah policy earns nearly the same every time, unlike D4RL's; three give D4RL's mean and spread.
+    # Returns of one halfcheetah policy vary much less than D4RL's; three policies match D4RL's mean and spread.
     "halfcheetah": Roster(
         (0, 10_000, 50_000, 100_000, 150_000, 200_000, 220_000), (150_000, 220_000, 310_000), (2_100_000,)
     ),
 }
 
-# Steps of D4RL's v2 files; medium-expert is medium and expert together.
+# Number of steps of D4RL's v2 files. Medium-expert is medium and expert together.
 FULL: dict[str, dict[str, int]] = {
     "hopper": {"medium": 999_906, "expert": 999_494, "medium-replay": 402_000},
     "walker2d": {"medium": 999_995, "expert": 999_214, "medium-replay": 302_000},
@@ -59,62 +59,84 @@ FULL: dict[str, dict[str, int]] = {
 
 
 def names() -> list[str]:
-    """Every simulated dataset."""
+    """Return the names of all simulated datasets, without `sim/`."""
     gym = [f"{env}-{level}" for env in ROSTERS for level in ("medium", "medium-replay", "medium-expert", "expert")]
     return gym + ["walker2d-wide"] + [env for env in FULL if env.startswith("maze2d")]
 
 
 def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
-    """The dataset `NAME` or `NAME:SIZE`, SIZE being a number of steps or `full` (default: a tenth of that)."""
+    """Return a simulated dataset.
+
+    Args:
+        name: `NAME` or `NAME:SIZE` without `sim/`. SIZE is a number of steps or `full`, by default a tenth of `full`.
+        options: options of reading.
+
+    Raises:
+        DataError: the name or the size is invalid.
+    """
     name, _, size = name.partition(":")
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean sim/{near[0]}?" if near else f"there are {', '.join(names())}"
-        raise DataError(f"sim/{name}: is no simulated dataset; {hint}")
-    env, level = _parts(name)
+        hint = f"did you mean sim/{near[0]}?" if near else f"choose one of {', '.join(names())}"
+        raise DataError(f"sim/{name}: is not a simulated dataset; {hint}")
+    env, level = _env_and_level(name)
     if level == "medium-expert":
         halves = [load_id(f"{env}-{half}:{n}", options) for half, n in _halves(env, size)]
         eps = concat(halves)
     elif level == "wide":
         eps = _wide(env, size, options)
     else:
-        eps = npz.load(_file(env, level, n_steps(env, level, size)), options)
+        eps = npz.load(_cached_file(env, level, n_steps(env, level, size)), options)
     return eps.with_meta(source=f"sim/{name}" + (f":{size}" if size else ""))
 
 
 def n_steps(env: str, level: str, size: str) -> int:
-    """How many steps are asked for."""
+    """Return the number of steps that a size stands for.
+
+    Args:
+        env: name of the environment.
+        level: level of the behaviour policies; "" for mazes.
+        size: a number of steps, "full", or "" for the default.
+
+    Raises:
+        DataError: the size is invalid.
+    """
     full = FULL[env][level]
     if size in ("", "full"):
-        return full if size else full // SHARE
+        return full if size else full // DEFAULT_DIVISOR
     if not size.isdecimal() or not 0 < int(size) <= 10**9:
         name = f"{env}-{level}".strip("-")
-        raise DataError(f"sim/{name}: the size {size!r} is neither a number of steps nor `full`")
+        raise DataError(f"sim/{name}: the size is {size!r}; give a number of steps or `full`")
     return int(size)
 
 
-def known(name: str) -> dict | None:
-    """Size and returns of the default set as measured when the policies were bundled; None for a new one."""
+def measured(name: str) -> dict | None:
+    """Return size and returns of a dataset of default size, as measured for the package; None if they were not."""
     table = json.loads((files("ssorl.data.sim") / "datasets.json").read_text())
     return table.get(name, {}).get("default")
 
 
 def policy_path(env: str, step: int) -> Path:
-    """Where the package keeps the policy of `env` after `step` steps of training."""
+    """Return the file of the policy that was trained for `step` steps."""
     return Path(str(files("ssorl.data.sim") / "policies" / env / f"{step}.npz"))
 
 
 def policy(env: str, step: int) -> Policy:
-    """A bundled policy; at step 0 the untrained one, whose actions are noise about 0."""
+    """Return a bundled policy.
+
+    Args:
+        env: name of the environment.
+        step: number of training steps; 0 gives an untrained policy, whose actions are noise around 0.
+    """
     if step:
         return load_policy(policy_path(env, step))
-    some = load_policy(policy_path(env, ROSTERS[env].expert[0]))
-    layer = (np.zeros((some.n_obs, 2 * some.n_act), np.float32), np.zeros(2 * some.n_act, np.float32))
-    return replace(some, layers=(layer,))
+    expert = load_policy(policy_path(env, ROSTERS[env].expert[0]))
+    layer = (np.zeros((expert.n_obs, 2 * expert.n_act), np.float32), np.zeros(2 * expert.n_act, np.float32))
+    return replace(expert, layers=(layer,))
 
 
 def bundled() -> list[dict]:
-    """Each bundled policy with its record: environment, training steps, what it is used for, what it earns."""
+    """Return the records of all bundled policies: environment, training steps, use, return, and provenance."""
     rows = []
     for env, roster in ROSTERS.items():
         for step in sorted({*roster.replay[1:], *roster.medium, *roster.expert}):
@@ -125,18 +147,34 @@ def bundled() -> list[dict]:
 
 
 def recipe(env: str, level: str) -> list[tuple[int, float]]:
-    """Which checkpoints make a dataset, and the share of its steps that each of them does."""
+    """Return the policies that generate a dataset.
+
+    Args:
+        env: name of the environment.
+        level: level of the dataset.
+
+    Returns:
+        Pairs of a policy's number of training steps and its share of the dataset's steps.
+    """
     roster = ROSTERS[env]
     if level != "medium-replay":
         steps = getattr(roster, level)
         return [(step, 1 / len(steps)) for step in steps]
-    # Training between two checkpoints is given half to each; so the untrained policy has SAC's warm-up of 5,000 steps.
+    # Each policy represents training up to half way to its neighbours; for the untrained one, these are 5,000 steps.
     bounds = [0, *(np.array(roster.replay[:-1]) + np.array(roster.replay[1:])) / 2, roster.replay[-1]]
     return list(zip(roster.replay, (np.diff(bounds) / roster.replay[-1]).tolist(), strict=True))
 
 
 def make(env: str, level: str, n: int, seed: int = SEED, progress: Progress | None = None) -> Episodes:
-    """Make a dataset, without the cache. The same bytes for the same arguments on the same machine."""
+    """Generate a dataset without the cache; on one machine, the same arguments give the same bytes.
+
+    Args:
+        env: name of the environment.
+        level: level of the behaviour policies; "" for mazes.
+        n: number of steps to reach.
+        seed: seed of initial states and action noise.
+        progress: called with the number of new steps.
+    """
     if env.startswith("maze2d"):
         from ssorl.data.sim import mazes
 
@@ -149,12 +187,12 @@ def make(env: str, level: str, n: int, seed: int = SEED, progress: Progress | No
 
 
 def _seed(seed: int, *names: object) -> int:
-    """A seed of its own for each part, so that medium and medium-replay share no noise."""
+    """Return a seed that differs between the parts of datasets, so that medium and medium-replay share no noise."""
     text = "/".join(str(n) for n in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
-def _file(env: str, level: str, n: int) -> Path:
+def _cached_file(env: str, level: str, n: int) -> Path:
     name = f"{env}-{level}".strip("-")
 
     def write(path: Path) -> None:
@@ -162,11 +200,11 @@ def _file(env: str, level: str, n: int) -> Path:
         with Bar({title: (n, "steps")}) as bar:
             npz.save(make(env, level, n, progress=lambda k: bar(title, k)), path)
 
-    return cached(f"sim/{name}-{n}-{_digest(env, level)}.npz", write)
+    return cached(f"sim/{name}-{n}-{_recipe_digest(env, level)}.npz", write)
 
 
-def _digest(env: str, level: str) -> str:
-    """Of all that decides the bytes: version, seed, shares and policies. Another one is another file."""
+def _recipe_digest(env: str, level: str) -> str:
+    """Return a hash of everything that determines a dataset: version, seed, shares and policies."""
     digest = hashlib.sha256(f"{VERSION} {SEED}".encode())
     for step, share in recipe(env, level) if env in ROSTERS else ():
         digest.update(f"{share}".encode() + (policy_path(env, step).read_bytes() if step else b""))
@@ -174,7 +212,7 @@ def _digest(env: str, level: str) -> str:
 
 
 def _halves(env: str, size: str) -> list[tuple[str, str]]:
-    """Medium and expert with the sizes that make up `size`."""
+    """Return the levels and sizes of the two parts of medium-expert."""
     if size in ("", "full"):
         return [("medium", size), ("expert", size)]
     half = str(max(1, n_steps(env, "medium", size) // 2))
@@ -182,9 +220,9 @@ def _halves(env: str, size: str) -> list[tuple[str, str]]:
 
 
 def _wide(env: str, size: str, options: ReadOptions) -> Episodes:
-    """The paper's subsample of medium-replay and medium together, `size` steps of them, in which rare returns are not.
+    """Return the paper's wide subsample of medium-replay and medium, see `ssorl.data.wide`.
 
-    One fixed draw: studies vary what they do with it, not the data.
+    The seed of the draw is fixed: studies vary the split, not the data.
     """
     from ssorl.data.split import apply, wide
 
@@ -192,10 +230,10 @@ def _wide(env: str, size: str, options: ReadOptions) -> Episodes:
     share = n_steps(env, "medium", size) / (sum(full.values()) if size.isdecimal() else full["medium"])
     parts = [load_id(f"{env}-{level}:{max(1, round(share * n))}", options) for level, n in full.items()]
     eps = concat(parts)
-    return apply(wide(eps, max(LEAST, round(share * DRAWS)), seed=0), eps)
+    return apply(wide(eps, max(MIN_WIDE_DRAWS, round(share * WIDE_DRAWS)), seed=0), eps)
 
 
-def _parts(name: str) -> tuple[str, str]:
+def _env_and_level(name: str) -> tuple[str, str]:
     if name in FULL:
         return name, ""
     env, _, level = name.partition("-")

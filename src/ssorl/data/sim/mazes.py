@@ -1,9 +1,9 @@
-"""Data for the mazes: walkers that go to one random cell after another along shortest paths, with noise.
+"""Collect data in mazes: walkers follow shortest paths, with noise, to one random cell after another.
 
-After D4RL's maze2d (arXiv 2004.07219): a walker knows nothing of the fixed goal, which the rewards alone are for.
-D4RL's walk is one endless line whose "timeouts" mark where the walker has reached the cell it was going to, or has
-tried for as long as the horizon; a trajectory is what lies between two of them. Most are far shorter than the horizon
-that the reference scores were measured at, so that many normalised returns are below zero, as the paper notes.
+The data follows D4RL's maze2d (arXiv 2004.07219): rewards are for a fixed goal, which the walkers ignore. In D4RL, one
+walker never stops, and "timeouts" mark the steps at which it reached its target cell or gave up after `horizon` steps.
+The steps between two timeouts are a trajectory. Most trajectories are much shorter than the horizon that the reference
+scores refer to, so many normalised returns are below zero, as the paper notes.
 """
 
 from __future__ import annotations
@@ -24,72 +24,84 @@ from ssorl.envs.scores import SCORES
 
 Ints = NDArray[np.int64]
 
-MAX_WALKERS = 256  # enough to hide the cost of a step in Python; part of what a seed means, so not the core count
+MAX_WALKERS = 256  # makes Python's overhead per step small; not the number of cores, because results depend on it
 
 
 @dataclass(frozen=True)
 class Walk:
-    """How the walkers walk. The numbers are those of D4RL's controller with its noise switched on."""
+    """Settings of the walkers; the defaults are those of D4RL's controller with noise."""
 
-    pull: float = 10.0  # push per unit of distance to the next waypoint
-    brake: float = 1.0  # push against each unit of speed
-    noise: float = 0.5  # standard deviation of the noise added to a push
+    pull: float = 10.0  # action per unit of distance to the next waypoint
+    brake: float = 1.0  # action against each unit of speed
+    noise: float = 0.5  # standard deviation of the action noise
     near: float = 0.1  # distance at which a waypoint counts as reached
-    jitter: float = 0.2  # waypoints lie up to this far from their cell's whole number, on the side of its middle
-    cut: Literal["goal", "horizon"] = "goal"  # trajectories end at the cell walked to, as D4RL's do, or after `horizon`
+    jitter: float = 0.2  # largest random offset of a waypoint from its cell's coordinates, towards the middle
+    cut: Literal["goal", "horizon"] = "goal"  # trajectories end at target cells, as in D4RL, or after `horizon` steps
 
 
 D4RL_WALK = Walk()
 
 
 def next_cells(layout: Layout) -> Ints:
-    """[goal, cell] -> the cell after `cell` on a shortest path to `goal`; `goal` itself when there."""
+    """Return the next cell on a shortest path, [C, C] by goal and current cell; the goal if it is the current cell.
+
+    Args:
+        layout: the maze, with C free cells.
+    """
     cells = layout.cells
-    touch = np.abs(cells[:, None] - cells).sum(axis=-1) == 1
-    away = shortest_path(touch, unweighted=True)
-    after = np.where(touch, away[:, None, :], np.inf).argmin(axis=-1)
+    adjacent = np.abs(cells[:, None] - cells).sum(axis=-1) == 1
+    distance = shortest_path(adjacent, unweighted=True)
+    after = np.where(adjacent, distance[:, None, :], np.inf).argmin(axis=-1)
     np.fill_diagonal(after, np.arange(len(cells)))
     return after
 
 
 class Walkers:
-    """Where each of N walkers is going: a cell (`goal`) by way of the next cell (`aim`) and a place in it (`point`)."""
+    """The plans of N walkers: a target cell (`goal`), the next cell (`aim`) and a waypoint in that cell (`point`)."""
 
-    def __init__(self, layout: Layout, walk: Walk, rng: np.random.Generator, place: Floats):
+    def __init__(self, layout: Layout, walk: Walk, rng: np.random.Generator, position: Floats):
         self.layout, self.walk, self.rng, self.after = layout, walk, rng, next_cells(layout)
-        here = layout.cell_at(place)
-        self.age = np.zeros(len(place), np.int64)  # steps since `goal` was chosen
-        self.goal = self._elsewhere(here)
+        here = layout.cell_at(position)
+        self.age = np.zeros(len(position), np.int64)  # steps since `goal` was chosen
+        self.goal = self._other_cells(here)
         self.aim = self.after[self.goal, here]
         self.point = self._points()
 
     def push(self, obs: Floats) -> Floats:
-        """What to do next, [N, 2]."""
-        wish = self.walk.pull * (self.point - obs[:, :2]) - self.walk.brake * obs[:, 2:]
-        return np.clip(wish + self.walk.noise * self.rng.standard_normal(wish.shape), -1, 1).astype(np.float32)
+        """Return the next actions [N, 2] for observations [N, 4]."""
+        target = self.walk.pull * (self.point - obs[:, :2]) - self.walk.brake * obs[:, 2:]
+        return np.clip(target + self.walk.noise * self.rng.standard_normal(target.shape), -1, 1).astype(np.float32)
 
-    def arrive(self, place: Floats) -> NDArray[np.bool_]:
-        """Note the places after a step; True where a walker has reached or given up its goal and chosen another."""
+    def arrive(self, position: Floats) -> NDArray[np.bool_]:
+        """Update the plans after a step.
+
+        Args:
+            position: new positions of the walkers [N, 2].
+
+        Returns:
+            Whether each walker reached its goal or gave up, and so has a new one, [N].
+        """
         self.age += 1
-        near = np.square(place - self.point).sum(axis=-1) < self.walk.near**2
-        # The limit also frees a walker that a corner holds up.
+        near = np.square(position - self.point).sum(axis=-1) < self.walk.near**2
+        # The limit also frees walkers that are stuck at a corner.
         done = (near & (self.aim == self.goal)) | (self.age >= self.layout.horizon)
-        here = np.where(near, self.aim, self.layout.cell_at(place))
+        here = np.where(near, self.aim, self.layout.cell_at(position))
         self.age[done] = 0
-        self.goal = np.where(done, self._elsewhere(here), self.goal)
+        self.goal = np.where(done, self._other_cells(here), self.goal)
         turn = near | done
         self.aim = np.where(turn, self.after[self.goal, here], self.aim)
         self.point = np.where(turn[:, None], self._points(), self.point)
         return done
 
-    def _elsewhere(self, here: Ints) -> Ints:
-        """Any free cell but `here`, so that no trajectory is over before it begins."""
+    def _other_cells(self, here: Ints) -> Ints:
+        """Draw a free cell other than the current one, so that no trajectory is empty."""
         n = len(self.layout.cells)
         return (here + 1 + self.rng.integers(n - 1, size=here.shape)) % n
 
     def _points(self) -> Floats:
+        """Draw a waypoint in the next cell of each walker."""
         off = self.rng.uniform(0, self.walk.jitter, (len(self.aim), 2))
-        off[self.aim == self.goal] = 0.0  # a goal is met exactly
+        off[self.aim == self.goal] = 0.0  # goals have no offset
         return self.layout.cells[self.aim].astype(np.float64) - off
 
 
@@ -101,15 +113,20 @@ def collect(
     walk: Walk = D4RL_WALK,
     threads: int | None = None,
 ) -> Episodes:
-    """Whole trajectories of noisy walkers in the maze `name`, as few as hold `n_steps` steps.
+    """Return the fewest complete trajectories of noisy walkers that have at least `n_steps` steps together.
 
-    The same `name`, `n_steps`, `seed` and `walk` give the same bytes whatever `threads`. `progress` is told now
-    and then how many of the `n_steps` have been made since.
+    Args:
+        name: name of the maze.
+        n_steps: number of steps to reach.
+        seed: seed of initial states, goals and noise.
+        progress: called from time to time with the number of new steps, `n_steps` in total.
+        walk: settings of the walkers.
+        threads: threads of the simulator; they do not change the result.
     """
     horizon = layout_of(name).horizon
     n_walkers = int(np.clip(n_steps // horizon, 1, MAX_WALKERS))
-    # What begins in the first n_steps / n_walkers steps is used and is over a horizon later: so nothing is left out
-    # for being long.
+    # Trajectories that start in the first n_steps / n_walkers steps are used; all of them end within another horizon,
+    # so the selection is not biased towards short ones.
     n_times = -(-n_steps // n_walkers) + horizon
     env, rng = maze(name, n_walkers, threads), np.random.default_rng(seed)
     all_obs = np.empty((n_walkers, n_times + 1, env.n_obs), np.float32)
@@ -141,10 +158,10 @@ def collect(
 
 
 def _earliest(cut: NDArray[np.bool_], n_steps: int) -> tuple[Ints, Ints]:
-    """First steps, in the flat order of `cut[N, T]`, and lengths of the earliest trajectories that hold `n_steps`."""
-    begins, ends = np.ones_like(cut), cut.copy()
-    begins[:, 1:], ends[:, -1] = cut[:, :-1], True
-    first = np.flatnonzero(begins)
+    """Return first steps, as flat indices into `cut[N, T]`, and lengths of the earliest trajectories with `n_steps`."""
+    starts, ends = np.ones_like(cut), cut.copy()
+    starts[:, 1:], ends[:, -1] = cut[:, :-1], True
+    first = np.flatnonzero(starts)
     lengths = np.flatnonzero(ends) + 1 - first
     order = np.argsort(first % cut.shape[1], kind="stable")
     keep = order[: np.searchsorted(np.cumsum(lengths[order]), n_steps) + 1]
@@ -152,7 +169,7 @@ def _earliest(cut: NDArray[np.bool_], n_steps: int) -> tuple[Ints, Ints]:
 
 
 def _meta(name: str, walk: Walk) -> Meta:
-    ends = "at each cell walked to, as D4RL's are" if walk.cut == "goal" else "at the horizon"
+    ends = "at each target cell, as in D4RL" if walk.cut == "goal" else "at the horizon"
     return Meta(
         source=f"sim/{name}",
         env=name,
@@ -161,5 +178,5 @@ def _meta(name: str, walk: Walk) -> Meta:
         act_range="declared",
         random_return=SCORES[name].random,
         expert_return=SCORES[name].expert,
-        notes=(f"endless walks are cut {ends}; rewards are for the fixed goal, which the walkers ignore",),
+        notes=(f"trajectories are cut {ends}; rewards are for the fixed goal, which the walkers ignore",),
     )

@@ -1,4 +1,4 @@
-"""A trained actor in NumPy alone: what the package ships, and what makes datasets."""
+"""Behaviour policies: stochastic actors, computed with NumPy, that collect the simulated datasets."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,18 +14,17 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_npz, write_npz, write_text
 
 Array = NDArray[np.float32]
-# Rows a matrix product. Few enough that BLAS stays on the calling thread: its helper threads spin between
-# calls and take the cores from the simulator, three times slower in all. It also makes an action independent
-# of how many others are computed with it.
+# Rows of a matrix product. With so few, BLAS stays on the calling thread; its other threads busy-wait between calls and
+# slow the simulator down by a factor of three. An action also does not depend on the size of the batch.
 ROWS = 4
-LOG_STD = (-5.0, 2.0)  # as in sac.py, which this file must not import: it needs JAX
+LOG_STD = (-5.0, 2.0)  # equal to sac.LOG_STD, which is not imported because sac.py imports JAX
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A tanh-squashed Gaussian actor: `layers` of (weight [I, O], bias [O]), scaled to the action box."""
+    """A Gaussian actor with ReLU layers, squashed by tanh and scaled to the action range."""
 
-    layers: tuple[tuple[Array, Array], ...]
+    layers: tuple[tuple[Array, Array], ...]  # weight [I, O] and bias [O] of each layer
     act_low: Array  # [A]
     act_high: Array  # [A]
 
@@ -40,7 +39,7 @@ class Policy:
         return self.act_low.shape[0]
 
     def gaussian(self, obs: NDArray[np.floating]) -> tuple[Array, Array]:
-        """Mean and standard deviation [N, A] under the tanh."""
+        """Return mean and standard deviation [N, A] before the tanh, for observations [N, O]."""
         n = len(obs)
         x = np.zeros((-(-n // ROWS) * ROWS, self.n_obs), np.float32)
         x[:n] = obs
@@ -55,11 +54,16 @@ class Policy:
         return mean, np.exp(np.clip(log_std, *LOG_STD))
 
     def mean(self, obs: NDArray[np.floating]) -> Array:
-        """The middle action [N, A]."""
+        """Return the deterministic actions [N, A] for observations [N, O]."""
         return self._scale(np.tanh(self.gaussian(obs)[0]))
 
     def act(self, obs: NDArray[np.floating], noise: "np.random.Generator | Array") -> Array:
-        """Stochastic actions [N, A]; `noise` is a generator, or the standard normal draws themselves."""
+        """Return stochastic actions [N, A].
+
+        Args:
+            obs: observations [N, O].
+            noise: a random generator, or standard normal noise [N, A].
+        """
         mean, std = self.gaussian(obs)
         if isinstance(noise, np.random.Generator):
             noise = noise.standard_normal(mean.shape, np.float32)
@@ -73,14 +77,27 @@ class Policy:
 def from_weights(
     weights: Sequence[NDArray[np.floating]], act_low: NDArray[np.floating], act_high: NDArray[np.floating]
 ) -> Policy:
-    """A policy from w0, b0, w1, b1, ... of any float type."""
+    """Return a policy with the given weights.
+
+    Args:
+        weights: w0, b0, w1, b1, ... of any float type.
+        act_low: lowest action [A].
+        act_high: highest action [A].
+    """
     flat = [np.ascontiguousarray(w, np.float32) for w in weights]
     layers = tuple(zip(flat[0::2], flat[1::2], strict=True))
     return Policy(layers, np.asarray(act_low, np.float32), np.asarray(act_high, np.float32))
 
 
 def save(path: Path, policy: Policy, provenance: dict[str, Any], dtype: type = np.float16) -> None:
-    """Write weights to `path` (.npz) and where they came from to a .json beside it."""
+    """Write the weights to an .npz file, and their provenance to a .json file next to it.
+
+    Args:
+        path: the .npz file.
+        policy: the policy.
+        provenance: content of the .json file.
+        dtype: type of the weights in the file.
+    """
     arrays = {"act_low": policy.act_low, "act_high": policy.act_high}
     for i, (w, b) in enumerate(policy.layers):
         arrays |= {f"w{i}": w.astype(dtype), f"b{i}": b.astype(dtype)}
@@ -89,30 +106,45 @@ def save(path: Path, policy: Policy, provenance: dict[str, Any], dtype: type = n
 
 
 def load(path: Path) -> Policy:
-    """Read what `save` wrote."""
-    with _reading(path) as f:
+    """Return the policy in a file that `save` wrote.
+
+    Args:
+        path: the .npz file.
+
+    Raises:
+        SsorlError: the file is damaged or of another kind.
+    """
+    with _read_arrays(path) as f:
         n = sum(name.startswith("w") for name in f)
         return from_weights([f[f"{kind}{i}"] for i in range(n) for kind in "wb"], f["act_low"], f["act_high"])
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[dict[str, NDArray[Any]]]:
-    """The arrays of a file; whatever a damaged or foreign one leads to is one sentence."""
+def _read_arrays(path: Path) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the arrays of a file; turn errors about its content in the block into SsorlError."""
     try:
         yield read_npz(path)
     except SsorlError:
         raise
-    except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
+    except Exception as err:  # untrusted bytes: every error here means that the file is unusable
         raise SsorlError(
             f"{path}: cannot be read as a behaviour policy ({type(err).__name__}); train it again"
         ) from err
 
 
 def load_snapshot(path: Path, step: int) -> Policy:
-    """The actor at one `step` of a training run's snapshots.npz (see train.py)."""
-    with _reading(path) as f:
+    """Return one snapshot of a training run.
+
+    Args:
+        path: file `snapshots.npz` of a seed, see train.py.
+        step: training step of the snapshot.
+
+    Raises:
+        SsorlError: the file is damaged or has no snapshot at this step.
+    """
+    with _read_arrays(path) as f:
         steps = f["step"].tolist()
         if step not in steps:
-            raise SsorlError(f"{path}: no snapshot at step {step}; it has {steps}")
+            raise SsorlError(f"{path}: has no snapshot at step {step}; choose one of {steps}")
         i, n = steps.index(step), sum(name.startswith("w") for name in f)
         return from_weights([f[f"{kind}{j}"][i] for j in range(n) for kind in "wb"], f["act_low"], f["act_high"])

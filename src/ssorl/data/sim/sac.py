@@ -1,7 +1,7 @@
-"""Soft actor-critic, several seeds in one program, with the replay buffer on the device.
+"""Soft actor-critic for several seeds in one program, with the replay buffers on the device.
 
-One call of `iterate` is one turn of the loop: store what the environments just did, update, choose actions.
-All functions below `iterate` are for one seed; the seeds are a leading axis and one `vmap`.
+One call of `iterate` stores the environments' last transitions, does the updates and chooses the next actions. `init`
+and `iterate` have a leading axis of seeds, which they `vmap` over; the other functions are for one seed.
 """
 
 from dataclasses import dataclass
@@ -23,23 +23,23 @@ class SacConfig:
     n_obs: int
     n_act: int
     hidden: tuple[int, ...] = (256, 256)  # widths of actor and critics
-    # Layer norm in the critics. Off: after 1M steps the best seed had 2,442 on hopper and 3,627 on walker2d
-    # with it, 3,376 and 5,172 without.
+    # Layer norm in the critics. After 1M steps, the best seed had returns of 2,442 on hopper and 3,627 on walker2d with
+    # it, and 3,376 and 5,172 without.
     critic_norm: bool = False
-    lr: float = 3e-4  # for actor, critics and temperature
-    batch: int = 256  # transitions an update
+    lr: float = 3e-4  # learning rate of actor, critics and temperature
+    batch: int = 256  # transitions per update
     gamma: float = 0.99  # discount
-    tau: float = 0.005  # step of the target critics
-    capacity: int = 1_000_000  # transitions kept; a multiple of the environments a seed
+    tau: float = 0.005  # step size of the target critics
+    capacity: int = 1_000_000  # size of the replay buffer, a multiple of the number of environments per seed
 
     @property
     def target_entropy(self) -> float:
-        """-dim(A), section 5 of the paper."""
+        """Target of the entropy: -dim(A), as in section 5 of the paper."""
         return -float(self.n_act)
 
 
 class Batch(NamedTuple):
-    """Transitions; `cont` is 0 after a true ending and 1 otherwise, time limits included."""
+    """Transitions; `cont` is 0 where the task ended, and 1 otherwise, also at time limits."""
 
     obs: jax.Array
     act: jax.Array
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """Everything that learns. Critics have a leading axis of two."""
+    """Weights and optimiser states. The critics have a leading axis of two."""
 
     actor: Params
     critic: Params
@@ -61,7 +61,7 @@ class Learner(NamedTuple):
 
 
 class State(NamedTuple):
-    """One seed: the learner, its buffer with a transition a row, and its key, folded by iteration."""
+    """State of one seed: the learner, its buffer with one transition per row, and its random key."""
 
     learner: Learner
     buffer: jax.Array
@@ -72,7 +72,12 @@ class State(NamedTuple):
 
 
 def init_learner(config: SacConfig, key: jax.Array) -> Learner:
-    """Fresh weights."""
+    """Return initial weights and optimiser states.
+
+    Args:
+        config: settings.
+        key: random key.
+    """
     k_actor, k_critic = jax.random.split(key)
     actor = init_mlp(k_actor, (config.n_obs, *config.hidden, 2 * config.n_act))
     sizes = (config.n_obs + config.n_act, *config.hidden, 1)
@@ -83,23 +88,39 @@ def init_learner(config: SacConfig, key: jax.Array) -> Learner:
 
 
 def policy(actor: Params, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and standard deviation [..., A] of the Gaussian under the tanh."""
+    """Return mean and standard deviation [..., A] before the tanh, for observations [..., O]."""
     mean, log_std = jnp.split(mlp(actor, obs), 2, axis=-1)
     return mean, jnp.exp(jnp.clip(log_std, *LOG_STD))
 
 
 def sample(actor: Params, obs: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Actions in (-1, 1) made from standard normal `noise[..., A]`, and their log densities [...]."""
+    """Sample actions by reparametrisation.
+
+    Args:
+        actor: weights of the actor.
+        obs: observations [..., O].
+        noise: standard normal noise [..., A].
+
+    Returns:
+        Actions [..., A] in (-1, 1) and their log densities [...].
+    """
     mean, std = policy(actor, obs)
     raw = mean + std * noise
     log_normal = -0.5 * jnp.square(noise) - jnp.log(std) - 0.5 * jnp.log(2 * jnp.pi)
-    # log(1 - tanh(x)^2), in the form that does not lose digits for large |x|
+    # log(1 - tanh(x)^2), in a form that stays accurate for large |x|
     log_slope = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))
     return jnp.tanh(raw), (log_normal - log_slope).sum(-1)
 
 
 def q_values(config: SacConfig, critic: Params, obs: jax.Array, act: jax.Array) -> jax.Array:
-    """Both critics' values [2, ...]."""
+    """Return the values of both critics, [2, ...].
+
+    Args:
+        config: settings.
+        critic: weights of both critics.
+        obs: observations [..., O].
+        act: actions [..., A].
+    """
     x = jnp.concatenate([obs, act], axis=-1)
     return jax.vmap(lambda c: mlp(c, x, norm=config.critic_norm)[..., 0])(critic)
 
@@ -108,19 +129,41 @@ def q_values(config: SacConfig, critic: Params, obs: jax.Array, act: jax.Array) 
 
 
 def critic_target(config: SacConfig, learner: Learner, batch: Batch, noise: jax.Array) -> jax.Array:
-    """The soft Bellman target r + gamma * cont * (min Q'(s', a') - alpha log pi(a' | s')), [B]."""
+    """Return the soft Bellman target r + gamma * cont * (min Q'(s', a') - alpha log pi(a' | s')), [B].
+
+    Args:
+        config: settings.
+        learner: weights.
+        batch: B transitions.
+        noise: standard normal noise of a' [B, A].
+    """
     act, log_prob = sample(learner.actor, batch.next_obs, noise)
     q = q_values(config, learner.target, batch.next_obs, act).min(axis=0)
     return batch.rew + config.gamma * batch.cont * (q - jnp.exp(learner.log_alpha) * log_prob)
 
 
 def critic_loss(config: SacConfig, critic: Params, batch: Batch, target: jax.Array) -> jax.Array:
-    """Squared Bellman error, summed over the two critics."""
+    """Return the mean squared Bellman error, summed over the two critics.
+
+    Args:
+        config: settings.
+        critic: weights of both critics.
+        batch: B transitions.
+        target: Bellman target [B].
+    """
     return jnp.square(q_values(config, critic, batch.obs, batch.act) - target).mean(axis=1).sum()
 
 
 def actor_loss(config: SacConfig, actor: Params, learner: Learner, obs: jax.Array, noise: jax.Array):
-    """The mean of alpha log pi - min Q, and the entropy estimate."""
+    """Return the mean of alpha log pi - min Q, and the estimated entropy.
+
+    Args:
+        config: settings.
+        actor: weights of the actor.
+        learner: other weights.
+        obs: observations [B, O].
+        noise: standard normal noise [B, A].
+    """
     act, log_prob = sample(actor, obs, noise)
     q = q_values(config, learner.critic, obs, act).min(axis=0)
     return (jnp.exp(learner.log_alpha) * log_prob - q).mean(), -log_prob.mean()
@@ -130,7 +173,17 @@ def actor_loss(config: SacConfig, actor: Params, learner: Learner, obs: jax.Arra
 
 
 def update(config: SacConfig, learner: Learner, batch: Batch, noise: jax.Array):
-    """One gradient step on critics, actor and temperature, given normal `noise[2, B, A]`."""
+    """Do one gradient step of critics, actor and temperature.
+
+    Args:
+        config: settings.
+        learner: weights and optimiser states.
+        batch: B transitions.
+        noise: standard normal noise [2, B, A].
+
+    Returns:
+        The new learner and metrics by name.
+    """
     target = critic_target(config, learner, batch, noise[0])
     q_loss, grad = jax.value_and_grad(lambda c: critic_loss(config, c, batch, target))(learner.critic)
     critic, opt_critic = adam(learner.critic, grad, learner.opt_critic, config.lr)
@@ -140,7 +193,7 @@ def update(config: SacConfig, learner: Learner, batch: Batch, noise: jax.Array):
     (pi_loss, entropy), grad = jax.value_and_grad(loss, has_aux=True)(learner.actor)
     actor, opt_actor = adam(learner.actor, grad, learner.opt_actor, config.lr)
 
-    # The gradient of alpha * (entropy - target) in alpha, taken in log alpha as common implementations do.
+    # As common implementations do, apply the gradient of alpha * (entropy - target) for alpha to log alpha.
     log_alpha, opt_alpha = adam(learner.log_alpha, entropy - config.target_entropy, learner.opt_alpha, config.lr)
     soft = jax.tree.map(lambda t, c: t + config.tau * (c - t), learner.target, critic)
     learner = Learner(actor, critic, soft, log_alpha, opt_actor, opt_critic, opt_alpha)
@@ -154,17 +207,17 @@ def update(config: SacConfig, learner: Learner, batch: Batch, noise: jax.Array):
     return learner, metrics
 
 
-# The device's side of the loop -----------------------------------------------------------------------------
+# Replay buffer and training loop on the device --------------------------------------------------------------
 
 
 def pack(batch: Batch) -> jax.Array:
-    """A transition a row, so that sampling is one gather."""
+    """Return transitions as rows [..., 2 O + A + 2], so that sampling needs a single gather."""
     columns = (batch.obs, batch.act, batch.rew[..., None], batch.cont[..., None], batch.next_obs)
     return jnp.concatenate(columns, axis=-1)
 
 
 def unpack(config: SacConfig, rows: jax.Array) -> Batch:
-    """The inverse of `pack`."""
+    """Return the transitions in rows that `pack` made."""
     o, a = config.n_obs, config.n_act
     obs, act, rew, cont, next_obs = jnp.split(rows, (o, o + a, o + a + 1, o + a + 2), axis=-1)
     return Batch(obs, act, rew[..., 0], cont[..., 0], next_obs)
@@ -172,33 +225,46 @@ def unpack(config: SacConfig, rows: jax.Array) -> Batch:
 
 @partial(jax.jit, static_argnames=("config", "seeds"))
 def init(config: SacConfig, seeds: tuple[int, ...]) -> State:
-    """Fresh state for each seed, stacked."""
+    """Return initial states with a leading axis of seeds.
 
-    def one(seed: jax.Array) -> State:
+    Args:
+        config: settings.
+        seeds: S seeds.
+    """
+
+    def init_seed(seed: jax.Array) -> State:
         key = jax.random.key_data(jax.random.key(seed))
         width = 2 * config.n_obs + config.n_act + 2
         learner = init_learner(config, jax.random.fold_in(jax.random.wrap_key_data(key), 2**31 - 1))
         return State(learner, jnp.zeros((config.capacity, width)), key)
 
-    return jax.vmap(one)(jnp.array(seeds, jnp.uint32))
+    return jax.vmap(init_seed)(jnp.array(seeds, jnp.uint32))
 
 
 @partial(jax.jit, static_argnames=("config", "n_updates"), donate_argnames=("state",))
 def iterate(config: SacConfig, n_updates: int, state: State, new: Batch, obs: jax.Array, iteration: jax.Array):
-    """Store `new[S, N, ...]`, make `n_updates` updates, and choose actions for `obs[S, N, O]`.
+    """Store new transitions, do the updates, and choose the next actions.
 
-    `iteration` counts the calls from 0: it says where to write, what is filled, and which noise to draw.
-    Returns (state, actions [S, N, A] in (-1, 1), metrics [S] averaged over the updates).
+    Args:
+        config: settings.
+        n_updates: number of updates.
+        state: states of S seeds.
+        new: transitions of N environments per seed [S, N, ...].
+        obs: current observations [S, N, O].
+        iteration: number of earlier calls; it determines the position in the buffer and the noise.
+
+    Returns:
+        The new states, actions [S, N, A] in (-1, 1), and metrics [S], averaged over the updates.
     """
     n_envs = new.rew.shape[1]
     cursor = (iteration * n_envs) % config.capacity
     filled = jnp.minimum((iteration + 1) * n_envs, config.capacity)
 
-    def one(state: State, new: Batch, obs: jax.Array):
+    def iterate_seed(state: State, new: Batch, obs: jax.Array):
         buffer = jax.lax.dynamic_update_slice(state.buffer, pack(new), (cursor, 0))
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), iteration)
         k_index, k_noise, k_act = jax.random.split(key, 3)
-        # Batches and noise of all updates are drawn at once: inside the scan each small kernel costs time.
+        # Draw batches and noise of all updates at once: inside the scan, each small kernel would add overhead.
         index = jax.random.randint(k_index, (n_updates, config.batch), 0, filled)
         noise = jax.random.normal(k_noise, (n_updates, 2, config.batch, config.n_act))
         batches = unpack(config, buffer[index])
@@ -208,4 +274,4 @@ def iterate(config: SacConfig, n_updates: int, state: State, new: Batch, obs: ja
         act, _ = sample(learner.actor, obs, jax.random.normal(k_act, (n_envs, config.n_act)))
         return State(learner, buffer, state.key), act, jax.tree.map(jnp.mean, metrics)
 
-    return jax.vmap(one)(state, new, obs)
+    return jax.vmap(iterate_seed)(state, new, obs)

@@ -1,15 +1,16 @@
-"""Train the collectors: simulation on the CPU, soft actor-critic on the device, several seeds at once.
+"""Train behaviour policies with soft actor-critic: simulation on the CPU, updates on the device, several seeds at once.
 
-A run folder holds curve.jsonl (a line for each evaluation and seed), checkpoint.npz (everything, to resume)
-and for each seed seed-K/snapshots.npz (the actor through training, float16) with seed-K/snapshots.json (what
-its training episodes earned around then).
+A run folder contains
+- curve.jsonl: the learning curve, one line for each evaluation and seed,
+- checkpoint.npz: the complete state, to resume the run,
+- seed-K/snapshots.npz: the actor at several training steps, in float16,
+- seed-K/snapshots.json: returns of the last training episodes before each snapshot.
 """
 
 import argparse
-import json
 import time
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,55 +20,67 @@ import numpy as np
 
 from ssorl import envs
 from ssorl.data.sim import sac
-from ssorl.data.sim.checkpoint import load_checkpoint, save_checkpoint, stack_snaps
-from ssorl.data.sim.policy import Policy, from_weights
+from ssorl.data.sim.checkpoint import load_checkpoint, save_checkpoint
+from ssorl.data.sim.outputs import crossed, evaluate, snapshot_every, take_snapshot, write_outputs
 from ssorl.envs.registry import simulator
 from ssorl.utils.errors import SsorlError
-from ssorl.utils.files import write_npz, write_text
 from ssorl.utils.locks import locked
 from ssorl.utils.progress import Progress
 from ssorl.utils.validation import check_seed
 
-SAVE = 60.0  # seconds between checkpoints, so that whoever stops it loses no more; more where writing one takes long
+SAVE_SECONDS = 60.0  # seconds between checkpoints; longer if writing one takes more than 3 seconds
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One environment, several seeds trained side by side. Steps are counted for each seed."""
+    """Settings of a training run: one environment and several seeds. Steps are counted for each seed."""
 
-    env: str = "hopper"  # as for envs.make
+    env: str = "hopper"  # name of the environment, see envs.make
     seeds: tuple[int, ...] = (0,)
-    steps: int = 1_000_000  # environment steps a seed
-    n_envs: int = 16  # environments a seed
-    utd: float = 1.0  # updates an environment step
-    warmup: int = 5_000  # steps of uniform actions, before the first update
-    hidden: tuple[int, ...] = (256, 256)
-    batch: int = 256
-    lr: float = 3e-4
+    steps: int = 1_000_000  # environment steps per seed
+    n_envs: int = 16  # environments per seed
+    utd: float = 1.0  # updates per environment step
+    warmup: int = 5_000  # steps with uniformly random actions before the first update
+    hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers of actor and critics
+    batch: int = 256  # transitions per update
+    lr: float = 3e-4  # learning rate
     critic_norm: bool = False  # layer norm in the critics
-    capacity: int = 1_000_000  # transitions kept a seed
+    capacity: int = 1_000_000  # size of the replay buffer per seed
     eval_every: int = 100_000  # steps between evaluations of the stochastic policy
-    eval_episodes: int = 16
-    checkpoint_every: int = 1_000_000  # steps between checkpoints; also one each minute, and the last
+    eval_episodes: int = 16  # episodes per evaluation and seed
+    checkpoint_every: int = 1_000_000  # steps between checkpoints; others are written each minute and at the end
     threads: int | None = None  # simulator threads; None: all cores
 
 
 @dataclass
 class Loop:
-    """The host's side of a run: the only mutable thing here, and all of it goes into a checkpoint."""
+    """State of the training loop on the host. It is changed in place and saved completely in checkpoints."""
 
-    iteration: int
-    act: np.ndarray  # [S * N, A] in (-1, 1), to be applied next
-    ep_ret: np.ndarray  # [S * N], return of the running episodes
-    ep_len: np.ndarray  # [S * N]
-    recent: list[deque[float]]  # returns of the last finished training episodes, a deque a seed
-    rngs: list[np.random.Generator]
-    curve: list[dict[str, Any]] = field(default_factory=list)
-    snaps: list[dict[str, Any]] = field(default_factory=list)  # {step, weights of all seeds, returns}
+    iteration: int  # number of batched environment steps
+    act: np.ndarray  # [S * N, A] in (-1, 1), the next actions
+    ep_ret: np.ndarray  # [S * N], returns of the current episodes so far
+    ep_len: np.ndarray  # [S * N], lengths of the current episodes so far
+    recent: list[deque[float]]  # returns of the last training episodes of each seed
+    rngs: list[np.random.Generator]  # one for each seed
+    curve: list[dict[str, Any]] = field(default_factory=list)  # lines of curve.jsonl
+    snaps: list[dict[str, Any]] = field(default_factory=list)  # snapshots: step, weights of all seeds, returns
 
 
 def train(config: TrainConfig, out: Path, resume: bool = True, max_seconds: float | None = None) -> bool:
-    """Train into `out`; stop cleanly after `max_seconds` and go on at the next call. True when finished."""
+    """Train behaviour policies, or resume their training.
+
+    Args:
+        config: settings.
+        out: run folder.
+        resume: continue from the checkpoint in the folder, if it has one.
+        max_seconds: stop and write a checkpoint after this time.
+
+    Returns:
+        Whether the training is finished.
+
+    Raises:
+        SsorlError: a setting is invalid, the checkpoint is damaged or of another run, or the folder is in use.
+    """
     check(config)
     env = simulator(envs.TrustedName(config.env), len(config.seeds) * config.n_envs, config.threads)
     with locked(out):
@@ -75,12 +88,12 @@ def train(config: TrainConfig, out: Path, resume: bool = True, max_seconds: floa
 
 
 def check(config: TrainConfig) -> None:
-    """Refuse what cannot be trained."""
+    """Raise SsorlError if the number of steps or the seeds are invalid."""
     if config.steps < 1:
         raise SsorlError(f"steps is {config.steps}; give a whole number from 1 up")
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
-        told = " ".join(map(str, config.seeds)) or "none"
-        raise SsorlError(f"the seeds are {told}; give at least one, and each once")
+        seeds = " ".join(map(str, config.seeds)) or "none"
+        raise SsorlError(f"the seeds are {seeds}; give at least one, without repeats")
     for seed in config.seeds:
         check_seed(seed)
 
@@ -94,28 +107,28 @@ def _train(config: TrainConfig, env: envs.Env, out: Path, resume: bool, max_seco
     if resume and (out / "checkpoint.npz").exists():
         state, obs = load_checkpoint(out / "checkpoint.npz", config, state, loop, env, obs)
         if loop.iteration * n_envs >= config.steps:
-            return True  # its files are there, of as many steps or more
+            return True  # the run has all its files already
 
     def save() -> float:
-        """Write all files; returns when the next are due."""
+        """Write all files, and return the time of the next checkpoint."""
         began = time.perf_counter()
         write_outputs(config, loop, env, out)
         save_checkpoint(out / "checkpoint.npz", config, state, loop, env, obs)
         ended = time.perf_counter()
-        return ended + max(SAVE, 20 * (ended - began))
+        return ended + max(SAVE_SECONDS, 20 * (ended - began))
 
     def by_seed(x: np.ndarray) -> jax.Array:
         return jnp.asarray(x, jnp.float32).reshape(n_seeds, n_envs, *x.shape[1:])
 
     metrics: dict[str, jax.Array] = {}
-    due = started + SAVE
+    next_save = started + SAVE_SECONDS
     with Reporter(config, loop.iteration * n_envs) as report:
         while (step := loop.iteration * n_envs) < config.steps:
             if max_seconds is not None and time.perf_counter() - started > max_seconds:
                 break
             result = env.step(to_box(env, loop.act))
-            # `result.obs` is from before any reset, and a time limit, ours or the environment's, leaves `cont` at 1:
-            # both bootstrap.
+            # `result.obs` is the observation before any reset, and `cont` is 1 at time limits of the run or the
+            # environment, so the critics bootstrap there.
             columns = (obs, loop.act, result.rew, 1.0 - (result.terminated & ~env.cut), result.obs)
             new = sac.Batch(*map(by_seed, columns))
             obs = end_episodes(loop, env, result, n_envs)
@@ -134,15 +147,15 @@ def _train(config: TrainConfig, env: envs.Env, out: Path, resume: bool, max_seco
                 evaluate(config, loop, state, eval_env, metrics)
                 write_outputs(config, loop, env, out)
                 report.evaluated(loop.curve[-n_seeds:])
-            if crossed(step, now, config.checkpoint_every) or time.perf_counter() > due:
-                due = save()
+            if crossed(step, now, config.checkpoint_every) or time.perf_counter() > next_save:
+                next_save = save()
             report.advance(now, loop)
     save()
     return loop.iteration * n_envs >= config.steps
 
 
 def sac_config(config: TrainConfig, env: envs.Env) -> sac.SacConfig:
-    """The learner's part of a config; the buffer never larger than the run, and whole writes fit into it."""
+    """Return the settings of the learner; the buffer is not larger than the run, and a multiple of `n_envs`."""
     capacity = min(config.capacity, config.steps + config.n_envs) // config.n_envs * config.n_envs
     return sac.SacConfig(
         env.n_obs,
@@ -156,7 +169,16 @@ def sac_config(config: TrainConfig, env: envs.Env) -> sac.SacConfig:
 
 
 def begin(config: TrainConfig, cfg: sac.SacConfig, env: envs.Env) -> tuple[sac.State, Loop, np.ndarray]:
-    """A fresh run: weights, counters, first observations. Each seed has its own generator."""
+    """Return the initial state of a run.
+
+    Args:
+        config: settings of the run.
+        cfg: settings of the learner.
+        env: simulator of S * N environments.
+
+    Returns:
+        State of all seeds, state of the loop, and first observations [S * N, O].
+    """
     n = env.n_envs
     rngs = [np.random.default_rng([seed, 0]) for seed in config.seeds]
     obs = reset(env, rngs, np.ones(n, bool), config.n_envs)
@@ -166,17 +188,27 @@ def begin(config: TrainConfig, cfg: sac.SacConfig, env: envs.Env) -> tuple[sac.S
 
 
 def uniform(rngs: list[np.random.Generator], n_envs: int, n_act: int) -> np.ndarray:
-    """Random actions [S * N, A], each seed from its own generator."""
+    """Return uniformly random actions [S * N, A]; each seed has its own generator."""
     return np.concatenate([rng.uniform(-1, 1, (n_envs, n_act)) for rng in rngs]).astype(np.float32)
 
 
 def to_box(env: envs.Env, act: np.ndarray) -> np.ndarray:
-    """From (-1, 1) to the environment's action range."""
+    """Return actions [..., A] scaled from (-1, 1) to the environment's range."""
     return env.act_low + (act + 1.0) * 0.5 * (env.act_high - env.act_low)
 
 
 def reset(env: envs.Env, rngs: list[np.random.Generator], mask: np.ndarray, n_envs: int) -> np.ndarray:
-    """Reset where `mask`, each seed's environments from its own generator. Returns all observations."""
+    """Reset environments, those of each seed with its own generator.
+
+    Args:
+        env: simulator of S * N environments.
+        rngs: one generator for each seed.
+        mask: environments to reset [S * N]; at least one.
+        n_envs: environments per seed, N.
+
+    Returns:
+        The observations of all environments [S * N, O].
+    """
     obs = None
     for k, rng in enumerate(rngs):
         own = mask & (np.arange(mask.size) // n_envs == k)
@@ -187,7 +219,17 @@ def reset(env: envs.Env, rngs: list[np.random.Generator], mask: np.ndarray, n_en
 
 
 def end_episodes(loop: Loop, env: envs.Env, result: envs.Step, n_envs: int) -> np.ndarray:
-    """Count, note the returns of finished episodes, restart them; returns the observations to act on."""
+    """Record the returns of finished episodes and restart their environments.
+
+    Args:
+        loop: state of the loop, which is updated.
+        env: simulator.
+        result: the last step.
+        n_envs: environments per seed.
+
+    Returns:
+        The observations for the next actions [S * N, O].
+    """
     loop.ep_ret += result.rew
     loop.ep_len += 1
     done = result.terminated | (loop.ep_len >= env.horizon)
@@ -199,84 +241,11 @@ def end_episodes(loop: Loop, env: envs.Env, result: envs.Step, n_envs: int) -> n
     return reset(env, loop.rngs, done, n_envs)
 
 
-# Evaluation and snapshots ----------------------------------------------------------------------------------
-
-
-def crossed(before: int, now: int, every: int) -> bool:
-    """Whether a multiple of `every` lies in (before, now]."""
-    return now // every > before // every
-
-
-def snapshot_every(step: int) -> int:
-    """Dense while the policy changes fast; thinner later, so that 2.5M steps stay under 15 MB a seed."""
-    return 10_000 if step <= 500_000 else 25_000 if step <= 1_000_000 else 50_000
-
-
-def actor_weights(state: sac.State) -> list[np.ndarray]:
-    """w0, b0, w1, b1, ... of all seeds, each [S, ...]."""
-    return [np.array(layer[kind]) for layer in state.learner.actor for kind in "wb"]
-
-
-def take_snapshot(loop: Loop, state: sac.State, step: int) -> None:
-    """Keep the actors of this step and what their recent training episodes earned."""
-    loop.snaps.append(
-        {
-            "step": step,
-            "weights": [w.astype(np.float16) for w in actor_weights(state)],
-            "returns": [summary(np.array(r)) for r in loop.recent],
-        }
-    )
-
-
-def summary(returns: np.ndarray) -> dict[str, Any]:
-    """Count, mean and spread of some returns."""
-    if not returns.size:
-        return {"n": 0, "mean": None, "std": None}
-    return {"n": returns.size, "mean": round(float(returns.mean()), 2), "std": round(float(returns.std()), 2)}
-
-
-def rollout(env: envs.Env, policy: Policy, rng: np.random.Generator) -> np.ndarray:
-    """Returns [N] of one stochastic episode in each environment."""
-    obs, total, alive = env.reset(rng), np.zeros(env.n_envs), np.ones(env.n_envs, bool)
-    for _ in range(env.horizon):
-        result = env.step(policy.act(obs, rng))
-        total += result.rew * alive
-        alive &= ~result.terminated
-        if not alive.any():
-            break
-        obs = env.reset(rng, result.terminated)
-    return total
-
-
-def evaluate(config: TrainConfig, loop: Loop, state: sac.State, env: envs.Env, metrics: dict) -> None:
-    """Add a curve line for each seed: fresh episodes of the stochastic policy, and the training's."""
-    step, weights = loop.iteration * config.n_envs, actor_weights(state)
-    for k, seed in enumerate(config.seeds):
-        policy = from_weights([w[k] for w in weights], env.act_low, env.act_high)
-        returns = rollout(env, policy, np.random.default_rng([seed, 1, step]))
-        line = {"step": step, "seed": seed, "eval": summary(returns)}
-        line["train"] = summary(np.array(loop.recent[k]))
-        line |= {name: round(float(np.asarray(value)[k]), 4) for name, value in metrics.items()}
-        loop.curve.append(line)
-
-
-def write_outputs(config: TrainConfig, loop: Loop, env: envs.Env, out: Path) -> None:
-    """The files a reader wants: config, curve, snapshots."""
-    write_text(out / "config.json", json.dumps(asdict(config), indent=2) + "\n")
-    write_text(out / "curve.jsonl", "".join(json.dumps(line) + "\n" for line in loop.curve))
-    for k, seed in enumerate(config.seeds):
-        table = [{"step": s["step"], **s["returns"][k]} for s in loop.snaps]
-        write_text(out / f"seed-{seed}" / "snapshots.json", json.dumps(table, indent=0) + "\n")
-        if loop.snaps:
-            arrays = {"act_low": env.act_low, "act_high": env.act_high}
-            write_npz(out / f"seed-{seed}" / "snapshots.npz", arrays | stack_snaps(loop.snaps, k))
-
-
-# Telling the user ------------------------------------------------------------------------------------------
+# Progress ----------------------------------------------------------------------------------------------------
 
 
 class Reporter:
-    """Rate, time left and the returns of recent training episodes; a line of its own for each evaluation."""
+    """A progress bar with the mean return of recent training episodes, and one line for each evaluation."""
 
     def __init__(self, config: TrainConfig, done: int):
         self.config, self.done = config, done
@@ -291,20 +260,20 @@ class Reporter:
         self.progress.__exit__(None, None, None)
 
     def advance(self, step: int, loop: Loop) -> None:
-        """Count the steps since the last call."""
+        """Advance the bar to this step."""
         if loop.iteration % 16 == 0 or step >= self.config.steps:
             means = " ".join(f"{np.mean(r):.0f}" for r in loop.recent if r)
             self.progress(self.config.env, step - self.done, f"training return {means}" if means else "")
             self.done = step
 
     def evaluated(self, lines: list[dict[str, Any]]) -> None:
-        """One line for all seeds."""
+        """Print the mean returns of an evaluation, one for each seed."""
         text = "  ".join(f"{x['eval']['mean']:.0f}±{x['eval']['std']:.0f}" for x in lines)
         self.progress.say(f"{self.config.env} after {lines[0]['step']:,} steps: return {text}")
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Train from the command line: --env hopper --steps 3000000 --seeds 0 1 2 --out runs/hopper."""
+    """Train behaviour policies, such as with --env hopper --steps 3000000 --seeds 0 1 2 --out runs/hopper."""
     default = TrainConfig()
     p = argparse.ArgumentParser(description=main.__doc__)
     p.add_argument("--env", default=default.env)
@@ -322,7 +291,7 @@ def main(argv: list[str] | None = None) -> None:
     args = vars(p.parse_args(argv))
     out, resume, limit = args.pop("out"), args.pop("resume"), args.pop("max_seconds")
     finished = train(TrainConfig(**{**args, "seeds": tuple(args["seeds"])}), out, resume, limit)
-    print("finished" if finished else f"stopped; the same command goes on from {out}")
+    print("finished" if finished else f"stopped; run the same command to resume from {out}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The learner against numbers worked by hand, the NumPy policy against the JAX actor, and resuming."""
+"""Soft actor-critic against worked examples, the NumPy policy against the JAX actor, and resumed training."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,8 @@ import pytest
 from ssorl import envs
 from ssorl.data.sim import policy as policies
 from ssorl.data.sim import sac
-from ssorl.data.sim.train import TrainConfig, snapshot_every, train
+from ssorl.data.sim.outputs import snapshot_every
+from ssorl.data.sim.train import TrainConfig, train
 from ssorl.envs.pointmass import PointMass
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.networks import adam, init_adam, init_mlp, layer_norm, mlp
@@ -19,7 +20,7 @@ from ssorl.utils.networks import adam, init_adam, init_mlp, layer_norm, mlp
 CFG = sac.SacConfig(n_obs=2, n_act=1, hidden=(16, 16), batch=32, capacity=64, lr=5e-3)
 
 
-def test_mlp_by_hand():
+def test_mlp_and_layer_norm_of_a_worked_example():
     layers = [
         {"w": jnp.array([[1.0, -1.0]]), "b": jnp.array([0.0, 1.0])},
         {"w": jnp.array([[2.0], [3.0]]), "b": jnp.array([0.5])},
@@ -29,13 +30,13 @@ def test_mlp_by_hand():
     np.testing.assert_allclose(layer_norm(jnp.array([1.0, 3.0])), [-1.0, 1.0], rtol=1e-5)
 
 
-def test_adams_first_step_has_the_size_of_the_learning_rate():
+def test_the_first_adam_step_has_the_size_of_the_learning_rate():
     params, state = adam(jnp.array([1.0, 1.0]), jnp.array([5.0, -0.1]), init_adam(jnp.zeros(2)), 0.01)
     np.testing.assert_allclose(params, [0.99, 1.01], rtol=1e-5)
     assert int(state.step) == 1
 
 
-def test_density_of_a_sample_is_the_change_of_variables():
+def test_log_density_follows_from_the_change_of_variables():
     actor = init_mlp(jax.random.key(0), (2, 8, 2))
     obs, noise = jnp.array([0.3, -0.7]), jnp.array([0.4])
     mean, std = (np.asarray(x, np.float64) for x in sac.policy(actor, obs))
@@ -46,7 +47,7 @@ def test_density_of_a_sample_is_the_change_of_variables():
     np.testing.assert_allclose(log_prob, np.log(normal / (1 - np.tanh(raw) ** 2)).sum(), rtol=1e-5)
 
 
-def test_target_bootstraps_through_time_limits_and_not_through_endings():
+def test_the_target_bootstraps_at_time_limits_but_not_at_terminations():
     learner = sac.init_learner(CFG, jax.random.key(1))
     next_obs = jnp.ones((2, 2))
     batch = sac.Batch(jnp.zeros((2, 2)), jnp.zeros((2, 1)), jnp.array([1.0, 2.0]), jnp.array([1.0, 0.0]), next_obs)
@@ -58,14 +59,14 @@ def test_target_bootstraps_through_time_limits_and_not_through_endings():
     np.testing.assert_allclose(target, [expect, 2.0], rtol=1e-5)
 
 
-def test_rows_pack_and_unpack():
+def test_unpack_inverts_pack():
     rng = np.random.default_rng(0)
     batch = sac.Batch(*(jnp.array(rng.normal(size=s)) for s in [(3, 2), (3, 1), (3,), (3,), (3, 2)]))
     for a, b in zip(batch, sac.unpack(CFG, sac.pack(batch)), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_learns_a_one_step_bandit_and_seeds_do_not_mix():
+def test_sac_learns_a_one_step_bandit_and_seeds_are_independent():
     # reward -(act - obs_0)^2, every episode one step long: the best action is obs_0.
     rng = np.random.default_rng(0)
     both, other = sac.init(CFG, (0, 1)), sac.init(CFG, (1, 5))
@@ -76,7 +77,7 @@ def test_learns_a_one_step_bandit_and_seeds_do_not_mix():
         new = sac.Batch(obs[i], act[i], rew, np.zeros((2, 16), np.float32), obs[i])
         both, _, metrics = sac.iterate(CFG, 2, both, new, obs[i], np.int32(i))
         if i < 3:
-            # Seed 1 beside another seed, in the other place: the same numbers.
+            # Seed 1 gives the same numbers next to another seed and at another index.
             swapped = jax.tree.map(lambda x: x[::-1], new)
             other, _, _ = sac.iterate(CFG, 2, other, swapped, obs[i, ::-1], np.int32(i))
             if i == 2:
@@ -87,7 +88,7 @@ def test_learns_a_one_step_bandit_and_seeds_do_not_mix():
     assert np.isfinite(metrics["critic_loss"]).all()
 
 
-def test_numpy_policy_equals_the_jax_actor(tmp_path):
+def test_the_numpy_policy_equals_the_jax_actor(tmp_path):
     actor = init_mlp(jax.random.key(3), (5, 32, 32, 4))
     flat = [np.array(layer[k]) for layer in actor for k in "wb"]
     ours = policies.from_weights(flat, np.array([-1.0, -2.0]), np.array([1.0, 2.0]))
@@ -106,7 +107,7 @@ def test_numpy_policy_equals_the_jax_actor(tmp_path):
     assert json.loads((tmp_path / "p.json").read_text()) == {"seed": 3}
 
 
-def test_resumed_training_equals_uninterrupted(tmp_path, capsys):
+def test_resumed_training_equals_uninterrupted_training(tmp_path, capsys):
     def config(steps):
         return TrainConfig(
             "hopper", seeds=(0, 7), steps=steps, n_envs=2, warmup=20, hidden=(8, 8), batch=8, capacity=150,
@@ -128,7 +129,7 @@ def test_resumed_training_equals_uninterrupted(tmp_path, capsys):
         train(replace(config(400), batch=16), tmp_path / "parts")
 
 
-def test_snapshots_hold_the_actor_of_their_step(tmp_path):
+def test_snapshots_contain_the_actor_and_its_returns(tmp_path):
     config = TrainConfig(
         "Pendulum-v1", seeds=(0,), steps=10_000, n_envs=50, warmup=10_001, hidden=(8, 8), batch=8, utd=0.02,
         eval_every=10_000, eval_episodes=2,
@@ -140,11 +141,11 @@ def test_snapshots_hold_the_actor_of_their_step(tmp_path):
     table = json.loads((tmp_path / "seed-0/snapshots.json").read_text())
     assert table[0]["step"] == 10_000 and table[0]["n"] == 32 and -2000 < table[0]["mean"] < 0
     np.testing.assert_array_equal(snap.act_high, [2.0])
-    with pytest.raises(SsorlError, match="no snapshot at step 5"):
+    with pytest.raises(SsorlError, match="has no snapshot at step 5; choose one of"):
         policies.load_snapshot(tmp_path / "seed-0/snapshots.npz", 5)
 
 
-def test_snapshot_file_stays_small():
+def test_snapshots_of_a_long_run_take_less_than_15_mb():
     steps = range(10_000, 2_500_001, 5_000)
     n = sum(step % snapshot_every(step) == 0 for step in steps)
     per = 17 * 256 + 256 + 256 * 256 + 256 + 256 * 12 + 12
@@ -157,7 +158,7 @@ SMALL = TrainConfig(
 
 
 class OwnLimit(PointMass):
-    """Cuts an episode after three steps; as a Gymnasium environment does, it calls that an ending."""
+    """A point mass that truncates episodes after three steps itself, like environments of Gymnasium."""
 
     def reset(self, rng, mask=None):
         self.time = np.where(True if mask is None else mask, 0, getattr(self, "time", 0))
@@ -170,7 +171,7 @@ class OwnLimit(PointMass):
         return step._replace(terminated=step.terminated | self.cut)
 
 
-def test_a_limit_of_the_environments_own_bootstraps(tmp_path, monkeypatch):
+def test_the_environments_own_time_limit_bootstraps(tmp_path, monkeypatch):
     monkeypatch.setattr(envs, "make", lambda name, n_envs, threads: OwnLimit(n_envs))
     train(replace(SMALL, steps=40), tmp_path)
     with np.load(tmp_path / "checkpoint.npz") as f:
@@ -181,9 +182,9 @@ def test_a_limit_of_the_environments_own_bootstraps(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "seed-0/snapshots.json").read_text()) == []
 
 
-def test_what_is_done_is_kept_when_it_is_stopped(tmp_path, monkeypatch):
-    """A checkpoint now and then, whatever the steps between two are; the result is that of a whole training."""
-    monkeypatch.setattr("ssorl.data.sim.train.SAVE", 0.0)
+def test_timed_checkpoints_survive_an_interruption(tmp_path, monkeypatch):
+    """An interrupted run resumes from its last checkpoint and ends with the same state as an uninterrupted one."""
+    monkeypatch.setattr("ssorl.data.sim.train.SAVE_SECONDS", 0.0)
     step, calls = PointMass.step, []
 
     def stop(self, act):
@@ -205,7 +206,7 @@ def test_what_is_done_is_kept_when_it_is_stopped(tmp_path, monkeypatch):
             np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
-def test_fewer_steps_than_are_done_leave_all_as_it_is(tmp_path):
+def test_a_run_that_has_more_steps_already_is_left_unchanged(tmp_path):
     train(SMALL, tmp_path)
     before = {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
     assert train(replace(SMALL, steps=80), tmp_path)
@@ -213,17 +214,17 @@ def test_fewer_steps_than_are_done_leave_all_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"steps": 0}, "steps is 0; give a whole number from 1 up"),
-        ({"seeds": (1, 1)}, "the seeds are 1 1; give at least one, and each once"),
+        ({"seeds": (1, 1)}, "the seeds are 1 1; give at least one, without repeats"),
         ({"seeds": ()}, "the seeds are none; give at least one"),
         ({"seeds": (-1,)}, "the seed is -1; give a whole number"),
         ({"env": "nonesuch"}, "no environment 'nonesuch' .*doesn't exist"),
         ({"env": "CartPole-v1"}, "no environment 'CartPole-v1' .*needs box observations"),
     ],
 )
-def test_what_cannot_be_trained_is_told(tmp_path, wrong, said):
-    with pytest.raises(SsorlError, match=said):
+def test_invalid_settings_raise_before_anything_is_written(tmp_path, wrong, message):
+    with pytest.raises(SsorlError, match=message):
         train(replace(SMALL, **wrong), tmp_path / "out")
     assert not (tmp_path / "out").exists()
