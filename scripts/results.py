@@ -23,7 +23,7 @@ from ssorl.study.cost import cost
 from ssorl.study.executor import BLANK
 from ssorl.study.grid import Cell
 from ssorl.study.paper import STUDIES
-from ssorl.study.report import panels as parts
+from ssorl.study.report import panels
 from ssorl.study.report.answer import answer
 from ssorl.study.report.claims import ONE
 from ssorl.study.report.page import page
@@ -195,7 +195,7 @@ def front(store: Path) -> None:
     found = gather(study, scale, store, policy="average")
     ss = {"variant": "ss", "idm": "robust"}
     base, ours, theirs, bound = (
-        interval(parts.estimate(statistics.mean, parts.tasks(found, at)))
+        interval(panels.estimate(statistics.mean, panels.tasks(found, at)))
         for at in ({"variant": "baseline"}, ss, ss | {"idm": "paper"}, {"variant": "oracle"})
     )
     lines = map(json.loads, (ROOT / "results" / "idm-table.jsonl").read_text().splitlines())

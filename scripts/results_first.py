@@ -24,7 +24,7 @@ from results_shared import (
 from ssorl.study import statistics
 from ssorl.study.claims.judge import Verdict, ledger
 from ssorl.study.paper import STUDIES
-from ssorl.study.report import panels as parts
+from ssorl.study.report import panels
 from ssorl.study.report.claims import one_number
 from ssorl.study.results import gather, select, values
 
@@ -54,7 +54,7 @@ def in_short(store: Path, ledgers: Ledgers) -> str:
         about = f"q = {qualities}; {TRAINING[scale]}, {len(values(found, 'seed'))} seeds"
         for where in [names, *([name] for name in names)] if len(names) > 1 else [names]:
             mine = [one for one in found if one.at["dataset"] in where]
-            scores = [interval(parts.estimate(statistics.mean, parts.tasks(mine, at))) for at in sides.values()]
+            scores = [interval(panels.estimate(statistics.mean, panels.tasks(mine, at))) for at in sides.values()]
             told = f"{' and '.join(where)}, {about}" if where == names else f"… {where[0]} alone"
             rows.append([told, *scores])
     lines = ["## In short", "", table(["TD3+BC, averaged weights", *sides], rows) if rows else "", ""]
@@ -108,10 +108,10 @@ def worth(store: Path) -> str:
                 found = select(whole, {"agent": agent, "dataset": dataset})
                 if not all(one.result for one in found):
                     continue
-                ss, base = parts.paired(found, {"variant": "ss"}, {"variant": "baseline"})
-                more = parts.estimate(statistics.difference(statistics.mean), ss, base)
-                ends = (base, ss, parts.tasks(found, {"variant": "oracle"}))
-                told = [parts.estimate(statistics.mean, one) for one in ends]
+                ss, base = panels.paired(found, {"variant": "ss"}, {"variant": "baseline"})
+                more = panels.estimate(statistics.difference(statistics.mean), ss, base)
+                ends = (base, ss, panels.tasks(found, {"variant": "oracle"}))
+                told = [panels.estimate(statistics.mean, one) for one in ends]
                 added += filter(None, [more])
                 alike.append(seeds_alike(ss, base))
                 scores = (interval(one).replace("-", "−") for one in (*told[:2], more, told[2]))

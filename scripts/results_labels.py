@@ -15,7 +15,7 @@ from ssorl.report.blocks import Table
 from ssorl.report.svg import Line
 from ssorl.study import statistics
 from ssorl.study.paper import STUDIES
-from ssorl.study.report import panels as parts
+from ssorl.study.report import panels
 from ssorl.study.report.charts import Chart, Figure
 from ssorl.study.report.files import pictures
 from ssorl.study.results import StudyResults, gather, select, values
@@ -64,7 +64,7 @@ def closed(found: list[StudyResults], scale: str) -> list[list[str]]:
     )
     qualities = dict.fromkeys(one.at["quality"] for one, _ in pairs)
     by = [[[pair[i].score for pair in pairs if pair[0].at["quality"] == q] for q in qualities] for i in (1, 0)]
-    told = parts.estimate(statistics.difference(statistics.mean), *by)
+    told = panels.estimate(statistics.difference(statistics.mean), *by)
     way = np.mean(bound) - low
     at = found[0].at
     row = [
@@ -154,7 +154,7 @@ def binned(some: list[Training], error: str) -> list[Bin]:
             continue
         ss, alone = ([getattr(one, who) for one in within] for who in ("ss", "alone"))
         several = (ss, alone, np.subtract(ss, alone).tolist())
-        shares = (parts.text(parts.estimate(statistics.mean, [one]), percent=True) for one in several)
+        shares = (panels.estimate_text(panels.estimate(statistics.mean, [one]), percent=True) for one in several)
         bounds = f"{low:g} to {high:g}" if np.isfinite(high) else f"above {low:g}"
         row = [bounds, str(len(within)), *shares, str(sum(x < LOST for x in ss))]
         out.append(Bin(np.mean([getattr(one, error) for one in within]) ** 0.5, np.mean(ss), np.mean(alone), row))

@@ -1,4 +1,4 @@
-"""A study's page as a reader meets it, in a real browser."""
+"""The page of a study in a headless browser."""
 
 import xml.etree.ElementTree as ET
 from functools import partial
@@ -12,7 +12,7 @@ from ssorl.study.grid import Grid, Study
 from ssorl.study.paper import STUDIES
 from ssorl.study.report.page import page
 
-KINDS = {  # one study of each figure, and how many charts it shows
+KINDS = {  # a study for each type of figure, and its number of charts
     "main-medium-expert": 6,
     "gap-medium-expert": 6,
     "self-training": 2,
@@ -28,14 +28,12 @@ TEXTS = "[...document.querySelectorAll('{} tbody tr')].map(r => r.cells[{}].text
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """A page of each kind, of one store; a cell of the first study is missing."""
+    """A page of each type from one store, in which SS at q = 30 is missing."""
     store = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statistics, "estimate", partial(statistics.estimate, replications=300))
         patch.setattr(statistics, "student", partial(statistics.student, replications=300))
-        patch.setattr(
-            "ssorl.study.report.page.pictures", lambda *told: []
-        )  # the files for papers are not looked at here
+        patch.setattr("ssorl.study.report.page.pictures", lambda *args: [])  # no files for papers
         for name in KINDS:
             if name != "claims":
                 fill(store, STUDIES[name], keep=lambda p: p.at.get("quality") != 30 or p.at.get("variant") != "ss")
@@ -43,14 +41,14 @@ def pages(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind_renders_alone(chrome, pages, name):
+def test_page_loads_no_other_files(chrome, pages, name):
     chrome.open(pages[name])
     assert chrome.complaints() == []
     assert chrome.requests() == [pages[name].as_uri()]
     assert STUDIES[name].title in chrome.js("document.querySelector('h1').textContent")
     assert "scale lite" in chrome.js("document.querySelector('.badge').textContent")
-    shown = chrome.js(visible("svg.chart"))
-    assert shown == KINDS[name] if name != "claims" else shown >= 1
+    n_charts = chrome.js(visible("svg.chart"))
+    assert n_charts == KINDS[name] if name != "claims" else n_charts >= 1
     assert chrome.js("[...document.querySelectorAll('svg.chart')].every(s => s.querySelector('path,rect'))")
     assert chrome.js("new Set([...document.querySelectorAll('[id]')].map(e => e.id)).size") == chrome.js(
         "document.querySelectorAll('[id]').length"
@@ -58,17 +56,17 @@ def test_every_kind_renders_alone(chrome, pages, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "texts"),
     [
-        ("main-medium-expert", ["labels from the worst … % by return: 10", "baseline: ", "["]),
+        ("main-medium-expert", ["label quality (lowest q % by return): 10", "baseline: ", "["]),
         ("gap-medium-expert", ["q = 10", "baseline: 8", "%"]),
         ("self-training", ["ours: ", "["]),
         ("self-training-mse", ["m = 3, N = 5: 0."]),
-        ("example-density", ["with actions: ", "of 60"]),
+        ("example-density", ["labelled: ", "of 60"]),
         ("labelled-size", ["10 % labelled: "]),
     ],
 )
-def test_pointing_shows_values(chrome, pages, name, says):
+def test_pointing_at_a_mark_shows_its_values(chrome, pages, name, texts):
     chrome.open(pages[name])
     mark = "[...document.querySelectorAll('svg.chart .hit')].filter(e => e.checkVisibility())[0]"
     chrome.js(f"{mark}.scrollIntoView({{block: 'center'}})")
@@ -76,18 +74,18 @@ def test_pointing_shows_values(chrome, pages, name, says):
     assert chrome.js("tip.hidden")
     chrome.point(*chrome.js(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({mark}.getBoundingClientRect())"))
     text = chrome.js("tip.textContent")
-    assert not chrome.js("tip.hidden") and all(part in text for part in says), text
+    assert not chrome.js("tip.hidden") and all(part in text for part in texts), text
 
 
 def click(chrome, mark: str) -> None:
-    """Press the mouse on an element."""
+    """Click an element with the mouse."""
     chrome.js(f"{mark}.scrollIntoView({{block: 'center'}})")
     x, y = chrome.js(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({mark}.getBoundingClientRect())")
     for kind in ("mousePressed", "mouseReleased"):
         chrome("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
 
-def test_a_click_on_a_head_sorts(chrome, pages):
+def test_click_on_a_header_sorts(chrome, pages):
     chrome.open(pages["main-medium-expert"])
     first = ".values"  # the first table
     head = "document.querySelectorAll('.values thead button')[{}]"
@@ -108,7 +106,7 @@ def test_a_click_on_a_head_sorts(chrome, pages):
     assert chrome.complaints() == []
 
 
-def test_the_keyboard_sorts_too_and_text_sorts_as_text(chrome, pages):
+def test_keyboard_sorts_and_text_is_sorted_as_text(chrome, pages):
     chrome.open(pages["labelled-returns"])
     chrome.js("document.querySelector('.values thead button').focus()")
     press = partial(chrome, "Input.dispatchKeyEvent", key="Enter", code="Enter", windowsVirtualKeyCode=13)
@@ -122,7 +120,7 @@ def test_the_keyboard_sorts_too_and_text_sorts_as_text(chrome, pages):
 
 
 @pytest.mark.parametrize("name", ["main-medium-expert", "gap-medium-expert", "example-density"])
-def test_a_chart_can_be_saved_as_svg(chrome, pages, name, tmp_path):
+def test_chart_can_be_saved_as_svg(chrome, pages, name, tmp_path):
     chrome.open(pages[name])
     file = chrome.js("document.querySelector('.save').dataset.file")
     path = chrome.download(tmp_path, lambda: click(chrome, "document.querySelector('.save')"))
@@ -130,7 +128,7 @@ def test_a_chart_can_be_saved_as_svg(chrome, pages, name, tmp_path):
     root = ET.fromstring(path.read_text(encoding="utf-8"))
     assert root.tag == f"{SVG}svg" and int(root.get("width")) >= 320
     marks = [e for e in root.iter() if e.tag in (f"{SVG}path", f"{SVG}rect", f"{SVG}text")]
-    # It stands alone: every style is in it, in colours that any program knows, and values are tooltips.
+    # The file stands alone: it holds every style, in rgb colours, and the values as tooltips.
     assert len(marks) > 10 and all(e.get("fill") and not e.get("class") for e in marks)
     assert all((e.get(k) or "none").startswith(("rgb", "none")) for e in marks for k in ("fill", "stroke"))
     tips = [e.text for e in root.iter(f"{SVG}title") if e.text and ":" in e.text]
@@ -142,7 +140,7 @@ def test_a_chart_can_be_saved_as_svg(chrome, pages, name, tmp_path):
     assert all(12 <= size <= 24 for size in sizes)  # as on the page
 
 
-def test_a_table_can_be_saved_as_csv(chrome, pages, tmp_path):
+def test_table_can_be_saved_as_csv(chrome, pages, tmp_path):
     chrome.open(pages["gap-medium-expert"])
     file = chrome.js("document.querySelector('.download').download")
     path = chrome.download(tmp_path, lambda: click(chrome, "document.querySelector('.download')"))
@@ -156,17 +154,17 @@ def test_missing_cells_are_listed_and_finished_ones_are_linked(chrome, pages):
     path = pages["main-medium-expert"]
     chrome.open(path)
     tables = chrome.js("[...document.querySelectorAll('.settings summary')].map(e => e.textContent.trim())")
-    assert tables == ["Missing cells", "Every cell that has finished"]
+    assert tables == ["Missing cells", "Finished cells"]
     missing = chrome.js("[...document.querySelector('.settings').querySelectorAll('tbody tr')].map(r => r.innerText)")
     assert len(missing) == 6 and all("30\t0, 1, 2\tnot run yet" in row for row in missing)
     links = chrome.js("[...document.querySelectorAll('tbody a')].map(a => a.getAttribute('href'))")
-    # 2 datasets, 3 agents, 3 seeds: a baseline and SS at six q, one oracle; SS at one q is missing.
+    # 2 datasets, 3 agents, 3 seeds: baseline and SS at six q and an oracle, without SS at one q.
     assert len(links) == 2 * 3 * 3 * (2 * 6 + 1 - 1) == len(set(links))
     assert all((path.parent / link / "result.json").is_file() for link in links)
 
 
 @pytest.mark.parametrize("name", ["main-medium-expert", "claims", "labelled-returns"])
-def test_it_fits_a_phone(chrome, pages, name):
+def test_page_fits_a_phone(chrome, pages, name):
     chrome.open(pages[name], width=360, height=740, mobile=True)
     assert chrome.js("document.documentElement.scrollWidth") <= 360
     assert chrome.complaints() == []
@@ -175,7 +173,7 @@ def test_it_fits_a_phone(chrome, pages, name):
     assert all(280 <= size <= 360 for size in sizes)
 
 
-def test_both_colour_schemes_are_readable(chrome, pages):
+def test_light_and_dark_schemes_have_enough_contrast(chrome, pages):
     for name in ("main-medium-expert", "labelled-size", "self-training-mse"):
         for dark in (False, True):
             chrome.open(pages[name], dark=dark)
@@ -183,14 +181,14 @@ def test_both_colour_schemes_are_readable(chrome, pages):
             assert min(words, labels) >= 4.5 and min(dots, lines) >= 3, (name, dark)  # WCAG AA
 
 
-def test_a_smoke_run_says_that_it_is_no_evidence(chrome, tmp_path):
+def test_smoke_run_is_marked_as_no_evidence(chrome, tmp_path):
     study = STUDIES["maze2d"]
     chrome.open(page(study, "smoke", fill(tmp_path, study, "smoke")))
     assert chrome.js("document.querySelector('.badge').textContent") == "smoke: no evidence"
     assert "no evidence" in chrome.js("document.querySelector('.answer').textContent")
 
 
-def test_text_from_files_stays_text(chrome, tmp_path):
+def test_text_from_files_is_escaped(chrome, tmp_path):
     axes = {"idm": {NASTY: {}, "b": {"past": 0}}, "quality": (10, 50)}
     grid = Grid({"dataset": "sim/hopper-medium", "agent": "td3bc"}, axes)
     study = Study("mine", NASTY, (grid,), NASTY, by="idm", panels=("idm",), also=("iqm", "gap", "curves", "table"))

@@ -41,7 +41,7 @@ def facts(result: dict) -> list[tuple[str, str]]:
         out.append(("RMS error on held-out steps", _rms(idm["validation_mse"])))
     if known(gap.get("ss")):
         baseline = f" (baseline: {summary.share(gap['baseline'])})" if known(gap.get("baseline")) else ""
-        out.append(("relative gap to the oracle", summary.share(gap["ss"]) + baseline))
+        out.append(("relative gap of SS to the oracle", summary.share(gap["ss"]) + baseline))
     return out
 
 
@@ -64,10 +64,10 @@ def scores(result: dict) -> Section:
     over = "start states" if result["kind"] == "fqe" else "evaluation episodes"
     text = f"Bars are means; lines are 95 % confidence intervals over {'seeds and ' if several else ''}{over}"
     text += "; each mark below a bar is one seed. " if several else ". "
-    trained = [f"{summary.NAMES[variant]} on {summary.DESCRIPTIONS[variant]}" for variant in variants]
+    trained = [f"{summary.DESCRIPTIONS[variant]} ({summary.NAMES[variant]})" for variant in variants]
     text += f"Training data: {', '.join(trained)}. " if trained else ""
-    weights = "averaged over training" if result["policy"] == "average" else "from the end of training"
-    text += f"Each policy has the weights {weights}."
+    weights = "averaged over training" if result["policy"] == "average" else "at the end of training"
+    text += f"The policies use the weights {weights}."
     pictures = wide_and_narrow(lambda key, width: svg.bars(key, "Scores", about, bars, width, axis), "scores")
     return Section("scores", "Scores", text, [Panel("Scores", pictures, Table("scores", head, rows))])
 
@@ -183,10 +183,8 @@ def curves(result: dict) -> Section | None:
     panels = [_curve(result, {v: c for v, c in curves.items() if key in c}, key, i) for i, key in enumerate(metrics)]
     text = "One seed."
     if len(result["seeds"]) > 1:
-        text = (
-            "Thick lines are means over the seeds, thin lines are seeds, and bands go from the lowest to the highest "
-        )
-        text += "seed."
+        text = "Thick lines are means over the seeds and thin lines are single seeds; bands go from the lowest to the "
+        text += "highest seed."
     keys = legend([(variant, summary.NAMES[variant]) for variant in curves])
     return Section("curves", "Learning curves", text, panels, keys)
 

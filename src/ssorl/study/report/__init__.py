@@ -1,1 +1,1 @@
-"""The page and the figures of a study."""
+"""The page of a study, and its figures and tables for papers."""

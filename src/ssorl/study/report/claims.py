@@ -6,71 +6,73 @@ import math
 from collections import Counter
 from typing import Any, NamedTuple
 
-from ssorl.report import summary as words
 from ssorl.report import svg
 from ssorl.report.blocks import Table
+from ssorl.report.summary import share
 from ssorl.study.claims.judge import PART, CheckResult, Verdict
-from ssorl.study.report import panels as parts
+from ssorl.study.report import panels
 from ssorl.study.report.charts import Chart, Figure
 
 KINDS = {"holds": "c2", "fails": "c1", "open": "plain"}
-SO_FAR = {"holds": "as claimed", "fails": "the other way", "open": "too wide to tell"}
+SO_FAR = {"holds": "as claimed", "fails": "against the claim", "open": "too wide to tell"}
 ONE = "Each claim in one number"
 NUMBERS = (
-    "Over all places that the claim speaks of, or those that are there, with a 95 % interval: which way the results "
-    "point. It decides nothing; the verdicts rest on the checks below."
+    "Each number is over all grid points of the claim that have results, with a 95 % interval. It shows the direction "
+    "of the results and decides nothing; the verdicts follow from the checks below."
 )
-DRAWN = 40  # checks that are drawn; more are in the table alone
+MAX_BARS = 40  # checks in a chart; with more checks there is only the table
 UNITS = {"points": "points of the score", "share": "%"}
 
 
 def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
-    """All verdicts in a sentence, and what to know about them."""
+    """Return all verdicts in two sentences, and the caveats."""
     n = Counter(verdict.outcome for verdict in verdicts)
-    said = f"Of the paper's {len(verdicts)} claims: {n['confirmed']} confirmed, {n['refuted']} refuted, "
-    said += f"{n['undecided']} undecided."
-    way = Counter(verdict.whole.so_far for verdict in verdicts if verdict.whole.estimate)
-    if way:
-        said += f" In one number each, {way['holds']} point as claimed, {way['fails']} the other way, and "
-        said += f"{way['open']} are too wide to tell."
-    note = "A claim is confirmed if the 95 % interval of every check lies in the range claimed, refuted if one lies "
-    note += "outside even when widened for the number of checks and of seeds, and else undecided."
-    parted = [f"{PART[:1].upper()}{PART[1:]}."] if any(verdict.note == PART for verdict in verdicts) else []
-    return said, [note, *parted]
+    text = f"Of the paper's {len(verdicts)} claims: {n['confirmed']} confirmed, {n['refuted']} refuted, "
+    text += f"{n['undecided']} undecided."
+    directions = Counter(verdict.whole.so_far for verdict in verdicts if verdict.whole.estimate)
+    if directions:
+        text += f" In one number each, {directions['holds']} agree with the paper, {directions['fails']} disagree, and "
+        text += f"{directions['open']} have intervals too wide to tell."
+    note = "A claim is confirmed if the 95 % interval of every check lies in the claimed range. It is refuted if the "
+    note += "interval of a check lies outside, even when widened for the number of checks and of seeds. Otherwise it "
+    note += "is undecided."
+    part = [f"{_capitalise(PART)}."] if any(verdict.note == PART for verdict in verdicts) else []
+    return text, [note, *part]
 
 
 def ledger_figures(verdicts: list[Verdict]) -> list[Figure]:
-    """The ledger, and the checks of each claim."""
-    head = ("claim", "verdict", "what it says", "checks hold", "fail", "open", "cells missing")
+    """Return the ledger, the table of numbers, and a figure with the checks of each claim."""
+    head = ("claim", "verdict", "statement", "checks that hold", "fail", "open", "missing cells")
     rows = [(v.claim.number, v.outcome, v.claim.statement, *v.counts.values(), len(v.missing)) for v in verdicts]
     ledger = Figure("ledger", "The ledger", "", [Chart("The ledger", Table("claims", head, rows))])
-    head = ("claim", "in one number", "value", "places", "claimed", "so far")
+    head = ("claim", "number", "value", "grid points", "claimed", "so far")
     rows = [(v.claim.number, *one_number(v.whole)) for v in verdicts]
     numbers = Figure("numbers", ONE, NUMBERS, [Chart(ONE, Table("claims-in-one-number", head, rows))])
     return [ledger, numbers, *map(_figure, verdicts)]
 
 
 class OneNumber(NamedTuple):
-    """A claim as a whole, in words."""
+    """A claim in one number, as text."""
 
-    name: str  # what was taken of all places
+    name: str  # of the statistic
     value: str
-    places: str  # how many of them it is of
-    claimed: str
-    so_far: str  # which way it points
+    places: str  # grid points with results, of all
+    claimed: str  # range of the claim
+    so_far: str  # direction of the results
 
 
 def one_number(whole: CheckResult) -> OneNumber:
-    """A claim as a whole, to be read."""
+    """Return a claim in one number, given its check over all grid points."""
     check, percent = whole.check, whole.check.unit == "share"
-    value = parts.text(whole.estimate, percent, words.share if percent else lambda x: f"{x:.1f}".replace("-", "−"))
+    show = share if percent else lambda x: f"{x:.1f}".replace("-", "−")
+    value = panels.estimate_text(whole.estimate, percent, show)
     places = f"{whole.places} of {len(check.groups[0]) if check.groups else 0}"
     so_far = SO_FAR[whole.so_far] if whole.estimate else "–"
     return OneNumber(check.name, value.replace(" ", "\N{NO-BREAK SPACE}"), places, check.claimed, so_far)
 
 
 def claim_json(verdict: Verdict) -> dict[str, Any]:
-    """A claim for another program."""
+    """Return a verdict as plain values for JSON."""
     whole, claim = verdict.whole, verdict.claim
     number = {"name": whole.check.name, "claimed": whole.check.claimed, "unit": whole.check.unit, "says": whole.so_far}
     number |= whole.estimate._asdict() if whole.estimate else {}
@@ -85,25 +87,26 @@ def claim_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def _figure(verdict: Verdict) -> Figure:
+    """Return the checks of a claim, with a chart for each unit."""
     claim = verdict.claim
     charts = []
     for unit in dict.fromkeys(j.check.unit for j in verdict.judged):
-        mine = [j for j in verdict.judged if j.check.unit == unit]
-        charts.append(_chart(f"Claim {claim.number}, {UNITS[unit]}", mine, unit))
-    note = f" {verdict.note[:1].upper()}{verdict.note[1:]}." if verdict.note else ""
+        checks = [j for j in verdict.judged if j.check.unit == unit]
+        charts.append(_chart(f"Claim {claim.number}, {UNITS[unit]}", checks, unit))
+    note = f" {_capitalise(verdict.note)}." if verdict.note else ""
     return Figure(
         f"claim-{claim.number}", f"{claim.number}. {verdict.outcome}: {claim.statement}", claim.method + note, charts
     )
 
 
 def _chart(title: str, judged: list[CheckResult], unit: str) -> Chart:
-    """Values with their intervals, and for each what was claimed."""
+    """Return the values of checks with their intervals and the claimed bounds."""
     percent = unit == "share"
     factor = 100 if percent else 1
     rows, bars = [], []
-    full: list[tuple] = [("check", "value", "low", "high", "claimed", "result", "why", "cells missing")]
+    full: list[tuple] = [("check", "value", "low", "high", "claimed", "result", "why open", "missing cells")]
     for j in judged:
-        text = parts.text(j.estimate, percent) if j.estimate else "–"
+        text = panels.estimate_text(j.estimate, percent)
         rows.append((j.check.name, text, j.check.claimed, j.says, j.note or None, len(j.missing)))
         ends = j.estimate or (None, None, None)
         full.append((j.check.name, *ends, j.check.claimed, j.says, j.note, len(j.missing)))
@@ -111,9 +114,13 @@ def _chart(title: str, judged: list[CheckResult], unit: str) -> Chart:
         bounds = [factor * v for v in (j.check.low, j.check.high) if math.isfinite(v) and v]
         goal = bounds[0] if len(bounds) == 1 else None
         bars.append(svg.Bar(j.check.name, value, text, KINDS[j.says], low, high, goal=goal))
-    head = ("check", "value", "claimed", "result", "why open", "cells missing")
-    drawn = bars if len(bars) <= DRAWN and any(bar.value is not None for bar in bars) else ()
-    marked = "; an upright line is the bound claimed" if any(bar.goal is not None for bar in bars) else ""
-    axes = (UNITS[unit] + marked, "") if drawn else ("", "")
+    head = ("check", "value", "claimed", "result", "why open", "missing cells")
+    drawn = bars if len(bars) <= MAX_BARS and any(bar.value is not None for bar in bars) else ()
+    bound = "; vertical line: claimed bound" if any(bar.goal is not None for bar in bars) else ""
+    axes = (UNITS[unit] + bound, "") if drawn else ("", "")
     legend = [(KINDS[says], says) for says in dict.fromkeys(j.says for j in judged)] if drawn else ()
     return Chart(title, Table(title, head, rows, full), axes, bars=drawn, legend=legend)
+
+
+def _capitalise(text: str) -> str:
+    return text[:1].upper() + text[1:]

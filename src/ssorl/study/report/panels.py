@@ -1,4 +1,4 @@
-"""What the figures of a study have in common: names to be read, panels, estimates and their tables."""
+"""Panels of a study's figures: which results they show, their names, estimates and tables."""
 
 from __future__ import annotations
 
@@ -6,38 +6,40 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from ssorl.report import summary as words
 from ssorl.report import svg
-from ssorl.report.axes import format_number, known
+from ssorl.report.axes import Value, format_number, known
 from ssorl.report.blocks import Table
+from ssorl.report.summary import NAMES, share
 from ssorl.study import statistics
 from ssorl.study.grid import Study
 from ssorl.study.results import StudyResults, number, select, strata, values
 from ssorl.study.statistics import Estimate
 
-VARIANTS = {"baseline": "baseline", "ss": "SS", "oracle": "oracle"}  # as the paper calls them
-KINDS = 8  # colours for series other than baseline, SS and oracle
-LOWER = 50  # the paper tells the worse half of the label qualities apart
-BRIEF = {key: name for v, name in VARIANTS.items() for key in (v, words.NAMES[v])}  # in the heads of tables
-LABELS = {"paper": "the paper's labels", "robust": "robust labels"}
-SHORT = {"lambda_s": "λ_s", "lambda_r": "λ_r", "labelled": "labelled", "unlabelled": "unlabelled"}
+Panel = tuple[str, list[StudyResults]]  # title and results
+N_COLOURS = 8  # for series other than baseline, SS and oracle
+LOW_QUALITY = 50  # the paper also shows label qualities up to this alone
+IDM_NAMES = {"paper": "the paper's labels", "robust": "robust labels"}
+AXIS_NAMES = {"lambda_s": "λ_s", "lambda_r": "λ_r", "labelled": "labelled", "unlabelled": "unlabelled"}
 
 
-def named(name: str, value: Any) -> str:
-    """A coordinate's value as it is read."""
-    if name == "variant":
-        return words.NAMES.get(value, str(value))
-    if name == "agent":
-        return str(value).upper() if value in _built_in_agents() else str(value)  # a label of the user's stays as it is
-    if name == "quality":
+# Names -----------------------------------------------------------------------------------------------------
+
+
+def value_name(axis: str, value: Any) -> str:
+    """Return a value of an axis of the grid as text, such as "q = 50"."""
+    if axis == "variant":
+        return NAMES.get(value, str(value))
+    if axis == "agent":
+        return str(value).upper() if value in _built_in_agents() else str(value)
+    if axis == "quality":
         return f"q = {value:g}" if isinstance(value, int | float) else f"q = {value}"
-    if name.endswith("fraction") and isinstance(value, int | float):
-        return f"{100 * value:g} % {name.removesuffix('fraction').strip('_') or 'labelled'}"
-    if name == "idm" and value in LABELS:
-        return LABELS[value]
-    if name in SHORT:
-        return f"{SHORT[name]}{' = ' if name.startswith('lambda') else ' '}{value}"
-    return str(value) if isinstance(value, str) else f"{name} = {value}"
+    if axis.endswith("fraction") and isinstance(value, int | float):
+        return f"{100 * value:g} % {axis.removesuffix('fraction').strip('_') or 'labelled'}"
+    if axis == "idm" and value in IDM_NAMES:
+        return IDM_NAMES[value]
+    if axis in AXIS_NAMES:
+        return f"{AXIS_NAMES[axis]}{' = ' if axis.startswith('lambda') else ' '}{value}"
+    return str(value) if isinstance(value, str) else f"{axis} = {value}"
 
 
 def _built_in_agents() -> Collection[str]:
@@ -46,172 +48,212 @@ def _built_in_agents() -> Collection[str]:
     return BUILT_IN
 
 
-def unit(found: Sequence[StudyResults]) -> str:
-    """What scores are called."""
-    results = [one.result for one in found if one.result and one.score is not None]
-    return "return" if any(result.get("normalised") is None for result in results) else "normalised score"
+def score_name(entries: Sequence[StudyResults]) -> str:
+    """Return what the scores are: "return" or "normalised score"."""
+    scored = [entry.result for entry in entries if entry.result and entry.score is not None]
+    return "return" if any(result.get("normalised") is None for result in scored) else "normalised score"
 
 
-def panels(
-    study: Study, found: list[StudyResults], names: Sequence[str] | None = None
-) -> list[tuple[str, list[StudyResults]]]:
-    """The results by panel, each with its title."""
-    return [(title or study.title, some) for title, some in split(found, study.panels if names is None else names)]
+def shorten(text: str, n: int, last: int = 0) -> str:
+    """Return at most `n` characters of a text, with "…" before its last `last` characters if some are left out."""
+    return text if len(text) <= n else text[: n - 1 - last] + "…" + text[len(text) - last :]
 
 
-def pooled(study: Study, found: list[StudyResults]) -> Iterator[tuple[str, list[StudyResults]]]:
-    """Panels, and before those of several coordinates what pools the last of them."""
+def series_kind(study: Study, value: Any, i: int) -> str:
+    """Return the kind of series number `i`, which sets its colour: a variant's own, else one of eight."""
+    return str(value) if study.by == "variant" and value in NAMES else f"c{i % N_COLOURS}"
+
+
+# Panels ----------------------------------------------------------------------------------------------------
+
+
+def panels(study: Study, entries: list[StudyResults], axes: Sequence[str] | None = None) -> list[Panel]:
+    """Return the results by panel; one panel for each combination of values of `axes`, by default `study.panels`."""
+    groups = group_by(entries, study.panels if axes is None else axes)
+    return [(title or study.title, group) for title, group in groups]
+
+
+def pooled_panels(study: Study, entries: list[StudyResults]) -> Iterator[Panel]:
+    """Yield the panels of a study; if it has several axes of panels, first those that pool the last axis."""
     for n in range(max(1, len(study.panels) - 1), len(study.panels) + 1):
-        yield from panels(study, found, study.panels[:n])
+        yield from panels(study, entries, study.panels[:n])
     if not study.panels:
-        halves = any(True for _ in lower_half(study, found))
-        yield ("all q together" if halves else study.title), found
+        has_half = any(True for _ in low_quality_panel(study, entries))
+        yield ("all q together" if has_half else study.title), entries
 
 
-def lower_half(study: Study, found: list[StudyResults]) -> Iterator[tuple[str, list[StudyResults]]]:
-    """The worse half of the label qualities, where a study pools all of them."""
-    lower = [one for one in found if number(one.at.get("quality")) and one.at["quality"] <= LOWER]
-    if not study.panels and 0 < len(lower) < len(found):
-        yield f"q ≤ {LOWER} alone", lower
+def low_quality_panel(study: Study, entries: list[StudyResults]) -> Iterator[Panel]:
+    """Yield a panel with the lower half of the label qualities, if the study pools them all."""
+    low = [entry for entry in entries if number(entry.at.get("quality")) and entry.at["quality"] <= LOW_QUALITY]
+    if not study.panels and 0 < len(low) < len(entries):
+        yield f"q ≤ {LOW_QUALITY} alone", low
 
 
-def without_mixing(
-    some: Iterable[tuple[str, list[StudyResults]]], study: Study
-) -> Iterator[tuple[str, list[StudyResults]]]:
-    """Panels with baseline, SS and oracle apart: of their scores together nothing is to be learnt."""
-    for title, mine in some:
-        names = ["variant"] if study.by != "variant" and len(values(mine, "variant")) > 1 else []
-        yield from ((", ".join(filter(None, (title, name))), one) for name, one in split(mine, names))
+def split_by_variant(titled: Iterable[Panel], study: Study) -> Iterator[Panel]:
+    """Yield the panels, each with one variant only unless the study compares variants."""
+    for title, group in titled:
+        axes = ["variant"] if study.by != "variant" and len(values(group, "variant")) > 1 else []
+        yield from ((", ".join(filter(None, (title, name))), part) for name, part in group_by(group, axes))
 
 
-def split(found: list[StudyResults], names: Sequence[str]) -> list[tuple[str, list[StudyResults]]]:
-    """Results that agree in some coordinates, with the name of what they agree in; in the order of the grid."""
+def group_by(entries: list[StudyResults], axes: Sequence[str]) -> list[Panel]:
+    """Return the results grouped by their values on some axes, in the order of the grid, with the values as title."""
     groups: dict[tuple, list[StudyResults]] = {}
-    for one in found:
-        groups.setdefault(tuple((n, one.at[n]) for n in names if n in one.at), []).append(one)
-    return [(", ".join(named(*pair) for pair in key), some) for key, some in groups.items()]
+    for entry in entries:
+        groups.setdefault(tuple((axis, entry.at[axis]) for axis in axes if axis in entry.at), []).append(entry)
+    return [(", ".join(value_name(*pair) for pair in key), group) for key, group in groups.items()]
 
 
-def apart(study: Study, found: list[StudyResults], *within: str) -> list[str]:
-    """The coordinates that have panels of their own: what is asked for, and what else must not be averaged over."""
+def panel_axes(study: Study, entries: list[StudyResults], *within: str) -> list[str]:
+    """Return the axes that need panels of their own, because a panel must not average over them.
+
+    Args:
+        study: names the axes of its panels.
+        entries: its results.
+        *within: axes that a panel shows.
+    """
     used = (study.by, "seed", *within, *study.panels)
-    return [*study.panels, *(name for name in varied(found) if name not in used)]
+    return [*study.panels, *(axis for axis in varying(entries) if axis not in used)]
 
 
-def varied(found: list[StudyResults]) -> list[str]:
-    """Coordinates with more than one value."""
-    names = dict.fromkeys(name for one in found for name in one.at)
-    return [name for name in names if len(values(found, name)) > 1]
+def varying(entries: list[StudyResults]) -> list[str]:
+    """Return the axes with more than one value."""
+    axes = dict.fromkeys(axis for entry in entries for axis in entry.at)
+    return [axis for axis in axes if len(values(entries, axis)) > 1]
 
 
-def score(one: StudyResults) -> float | None:
-    """What a result earned."""
-    return one.score
+# Estimates -------------------------------------------------------------------------------------------------
+
+
+def score(entry: StudyResults) -> float | None:
+    """Return the score of a result."""
+    return entry.score
 
 
 def tasks(
-    found: list[StudyResults], at: dict[str, Any], of: Callable[[StudyResults], float | None] = score
+    entries: list[StudyResults], at: dict[str, Any], of: Callable[[StudyResults], float | None] = score
 ) -> list[list[float]]:
-    """Scores by task, or what else is `of` interest, for the bootstrap; a task without any has none."""
-    return strata(_by_task(select(found, at)), of)
+    """Return the scores of the seeds of each task, for the bootstrap.
+
+    Args:
+        entries: results.
+        at: values of axes to select.
+        of: the number of a result, by default its score.
+    """
+    return strata(_by_task(select(entries, at)), of)
 
 
-def paired(found: list[StudyResults], *ats: dict[str, Any]) -> list[list[list[float]]]:
-    """Scores by task of several, those of one place beside each other; none where their places are not the same."""
-    several = [_by_task(select(found, at)) for at in ats]
-    told = [one.at.keys() for tasks in several for task in tasks for one in task]
-    shared = set.intersection(*map(set, told)).difference(*ats, ("seed",)) if told else set()
-    places = [[tuple((k, task[0].at[k]) for k in sorted(shared)) for task in tasks] for tasks in several]
-    if any(Counter(some) != Counter(places[0]) for some in places):
+def paired(entries: list[StudyResults], *ats: dict[str, Any]) -> list[list[list[float]]]:
+    """Return the scores by task of several selections, with their tasks in the same order.
+
+    Args:
+        entries: results.
+        *ats: values of axes to select, for each selection.
+
+    Returns:
+        Scores by task of each selection; empty if the selections have different tasks.
+    """
+    selections = [_by_task(select(entries, at)) for at in ats]
+    axes = [entry.at.keys() for groups in selections for task in groups for entry in task]
+    shared = set.intersection(*map(set, axes)).difference(*ats, ("seed",)) if axes else set()
+    keys = [[tuple((k, task[0].at[k]) for k in sorted(shared)) for task in groups] for groups in selections]
+    if any(Counter(own) != Counter(keys[0]) for own in keys):
         return []
-    for i, some in enumerate(places[1:], 1):  # grids may name their places in another order
+    for i, own in enumerate(keys[1:], 1):  # grids may list their tasks in different orders
         waiting: dict[tuple, list[list[StudyResults]]] = {}
-        for place, task in zip(some, several[i], strict=True):
-            waiting.setdefault(place, []).append(task)
-        several[i] = [waiting[place].pop(0) for place in places[0]]
-    return [strata(tasks, score) for tasks in several]
+        for key, task in zip(own, selections[i], strict=True):
+            waiting.setdefault(key, []).append(task)
+        selections[i] = [waiting[key].pop(0) for key in keys[0]]
+    return [strata(groups, score) for groups in selections]
 
 
-def _by_task(found: list[StudyResults]) -> list[list[StudyResults]]:
+def _by_task(entries: list[StudyResults]) -> list[list[StudyResults]]:
     groups: dict[tuple, list[StudyResults]] = {}
-    for one in found:
-        groups.setdefault(tuple((k, v) for k, v in one.at.items() if k != "seed"), []).append(one)
+    for entry in entries:
+        groups.setdefault(tuple((k, v) for k, v in entry.at.items() if k != "seed"), []).append(entry)
     return list(groups.values())
 
 
 def estimate(statistic: statistics.Statistic, *groups: list[list[float]]) -> Estimate | None:
-    """Of the tasks that have scores in every group; None: there are none."""
+    """Return a statistic with its interval over the tasks that have scores in every group, or None without any."""
     if len({len(group) for group in groups}) != 1:
         return None
-    there = [tasks for tasks in zip(*groups, strict=True) if all(tasks)]
-    if not there:
+    complete = [tasks for tasks in zip(*groups, strict=True) if all(tasks)]
+    if not complete:
         return None
-    found = statistics.estimate(statistic, *map(list, zip(*there, strict=True)))
-    return found if all(map(known, found)) else None
+    result = statistics.estimate(statistic, *map(list, zip(*complete, strict=True)))
+    return result if all(map(known, result)) else None
 
 
-def bar(name: str, told: Estimate | None, kind: str, percent: bool = False) -> svg.Bar:
-    """A bar with its interval, where it has one."""
-    if told is None:
+def known_values(numbers: Iterable[Value]) -> list[float]:
+    """Return the values that are not None."""
+    return [x for x in numbers if x is not None]
+
+
+def bar(name: str, value: Estimate | None, kind: str, percent: bool = False) -> svg.Bar:
+    """Return a bar for an estimate, with its interval if it has one."""
+    if value is None:
         return svg.Bar(name, None, "–", kind)
-    low, high = (told.low, told.high) if told.low < told.high else (None, None)
-    return svg.Bar(name, told.value, text(told, percent), kind, low, high)
+    low, high = (value.low, value.high) if value.low < value.high else (None, None)
+    return svg.Bar(name, value.value, estimate_text(value, percent), kind, low, high)
 
 
-def text(told: Estimate | None, percent: bool = False, show: Callable[[float], str] = format_number) -> str:
-    """An estimate with its interval, where it has one."""
-    if told is None:
+# Text and tables -------------------------------------------------------------------------------------------
+
+
+def estimate_text(value: Estimate | None, percent: bool = False, show: Callable[[float], str] = format_number) -> str:
+    """Return an estimate as text, with its interval if it has one, such as "61.2 [58, 64]".
+
+    Args:
+        value: the estimate.
+        percent: whether it is a share, shown as a percentage.
+        show: formats numbers that are not shares.
+    """
+    if value is None:
         return "–"
-    show = words.share if percent else show
-    return show(told.value) + (f" [{show(told.low)}, {show(told.high)}]" if told.low < told.high else "")
+    show = share if percent else show
+    return show(value.value) + (f" [{show(value.low)}, {show(value.high)}]" if value.low < value.high else "")
 
 
-def estimates(name: str, first: str, across: Sequence[str], rows: list[tuple], percent: bool = False) -> Table:
-    """Estimates as read, and in the file to download with their ends in columns of their own."""
-    show = alike([x for _, told in rows for key in across for x in told.get(key) or ()])
-    shown = [
-        (row, *(text(told.get(key), percent, show).replace(" ", "\N{NO-BREAK SPACE}") for key in across))
-        for row, told in rows
+def estimate_table(name: str, first: str, across: Sequence[str], rows: list[tuple], percent: bool = False) -> Table:
+    """Return a table of estimates; its download has the ends of the intervals in columns of their own.
+
+    Args:
+        name: name of the downloaded file, without .csv.
+        first: header of the first column.
+        across: keys of the other columns; a variant is shown by its name.
+        rows: for each row its name and its estimates by key.
+        percent: whether the estimates are shares.
+    """
+    show = common_format([x for _, cells in rows for key in across for x in cells.get(key) or ()])
+    texts = [
+        (row, *(estimate_text(cells.get(key), percent, show).replace(" ", "\N{NO-BREAK SPACE}") for key in across))
+        for row, cells in rows
     ]
-    ends = [(row, *(x for key in across for x in (told.get(key) or (None,) * 3))) for row, told in rows]
-    head = [BRIEF.get(key, str(key)) for key in across]
+    ends = [(row, *(x for key in across for x in (cells.get(key) or (None,) * 3))) for row, cells in rows]
+    head = [NAMES.get(key, str(key)) for key in across]
     first = first.replace("_", " ")
     full = [(first, *(f"{key}{end}" for key in head for end in ("", " low", " high"))), *ends]
-    return Table(name, (first, *head), shown, full)
+    return Table(name, (first, *head), texts, full)
 
 
-def alike(some: Sequence[float]) -> Callable[[float], str]:
-    """How to write some numbers so that they can be compared: all with the decimals that the largest needs."""
-    most = max((abs(x) for x in some if known(x)), default=0.0)
-    if not 0.1 <= most < 1000:
+def common_format(numbers: Sequence[float]) -> Callable[[float], str]:
+    """Return a function that formats numbers with the decimals that the largest of them needs."""
+    largest = max((abs(x) for x in numbers if known(x)), default=0.0)
+    if not 0.1 <= largest < 1000:
         return format_number
-    digits = 1 if most >= 10 else 2 if most >= 1 else 3
-    # Adding zero takes the sign of what rounds to it.
+    digits = 1 if largest >= 10 else 2 if largest >= 1 else 3
+    # Adding zero turns -0.0 into 0.0.
     return lambda x: f"{round(x, digits) + 0.0:.{digits}f}".replace("-", "−") if known(x) else format_number(x)
 
 
-def kind(study: Study, value: Any, number: int) -> str:
-    """How a series looks: variants as on every page, others by their number."""
-    return str(value) if study.by == "variant" and value in words.NAMES else f"c{number % KINDS}"
+def band_note(entries: list[StudyResults]) -> str:
+    """Return a sentence about the bands of lines."""
+    return interval_note(entries, "Bands are ")
 
 
-def kept(found: Any) -> list[float]:
-    """Those that are known."""
-    return [x for x in found if x is not None]
-
-
-def bands(found: list[StudyResults]) -> str:
-    """What bands on lines are."""
-    return whiskers(found, "Bands are ")
-
-
-def whiskers(found: list[StudyResults], begin: str = "Lines on the bars are ") -> str:
-    """What the intervals are."""
-    if len(values(found, "seed")) < 2:
+def interval_note(entries: list[StudyResults], subject: str = "Lines on the bars are ") -> str:
+    """Return a sentence about the intervals, which begins with `subject`."""
+    if len(values(entries, "seed")) < 2:
         return "One seed, so there are no intervals."
-    return f"{begin}95 % bootstrap intervals over seeds, drawn anew within each task."
-
-
-def shortened(text: str, most: int, last: int = 0) -> str:
-    """A name that fits, by leaving out what is before its last characters."""
-    return text if len(text) <= most else text[: most - 1 - last] + "…" + text[len(text) - last :]
+    return f"{subject}95 % bootstrap confidence intervals over seeds, resampled within each task."

@@ -1,4 +1,4 @@
-"""A study's page and its files: every figure of the paper from made-up results."""
+"""The page of a study and its files: every figure of the paper from synthetic results."""
 
 import csv
 import re
@@ -9,13 +9,13 @@ import pytest
 from markupsafe import escape
 from support.study_samples import fill
 
-from ssorl.report.summary import share
-from ssorl.report.svg import NARROW, Bar, Line, lines
+from ssorl.report.markup import NARROW
+from ssorl.report.svg import Bar
 from ssorl.study import statistics
 from ssorl.study.grid import Grid, Study
 from ssorl.study.paper import STUDIES
 from ssorl.study.report import charts as study_charts
-from ssorl.study.report import panels as study_parts
+from ssorl.study.report import panels as study_panels
 from ssorl.study.report.answer import answer, caveats
 from ssorl.study.report.page import page
 from ssorl.study.report.svg import columns
@@ -38,12 +38,12 @@ def test_every_study_has_a_page(tmp_path):
     for name, study in STUDIES.items():
         html = page(study, "smoke", tmp_path).read_text()
         assert escape(study.title) in html and "smoke: no evidence" in html, name
-        assert "not run yet" in html, name  # the missing cells are there, with the reason
+        assert "not run yet" in html, name  # missing cells are listed with the reason
 
 
-# By hand: panels are dataset x agent; a share x agent and the same for gaps; two agents, then with each third; ...
+# Number of panels of each figure, counted by hand: datasets x agents, shares x agents, ...
 @pytest.mark.parametrize(
-    ("name", "keys", "panels"),
+    ("name", "keys", "n_panels"),
     [
         ("main-medium-expert", ["by-quality"], [6]),
         ("gap-medium-expert", ["gap"], [6]),
@@ -62,15 +62,15 @@ def test_every_study_has_a_page(tmp_path):
         ("idm-robust-agents", ["by-quality", "error"], [4, 2]),
     ],
 )
-def test_the_panels_of_the_paper_are_there(tmp_path, name, keys, panels):
+def test_figures_have_the_panels_of_the_paper(tmp_path, name, keys, n_panels):
     fill(tmp_path, STUDIES[name], "smoke")
-    found = charts(name, tmp_path, "smoke")
-    assert [figure.key for figure in found] == keys
-    assert [len(figure.charts) for figure in found] == panels
-    assert all(chart.table.rows for figure in found for chart in figure.charts)
+    drawn = charts(name, tmp_path, "smoke")
+    assert [figure.key for figure in drawn] == keys
+    assert [len(figure.charts) for figure in drawn] == n_panels
+    assert all(chart.table.rows for figure in drawn for chart in figure.charts)
 
 
-def test_lines_hold_the_means_and_intervals_of_their_cells(tmp_path):
+def test_lines_are_means_with_intervals_of_their_cells(tmp_path):
     study = STUDIES["main-medium-expert"]
     fill(tmp_path, study)
     (figure,) = charts(study.name, tmp_path)
@@ -79,11 +79,11 @@ def test_lines_hold_the_means_and_intervals_of_their_cells(tmp_path):
     assert [(line.kind, line.x) for line in chart.lines] == [
         (v, [10, 30, 50, 70, 90, 100]) for v in ("baseline", "ss", "oracle")
     ]
-    mine = [o.score for o in gather(study, "lite", tmp_path) if (o.at["dataset"], o.at["agent"], o.at["variant"],
+    scores = [o.score for o in gather(study, "lite", tmp_path) if (o.at["dataset"], o.at["agent"], o.at["variant"],
             o.at["quality"]) == ("hopper-medium-expert", "dt", "ss", 30)]  # fmt: skip
     line = chart.lines[1]
-    assert len(mine) == 3 and line.y[1] == pytest.approx(sum(mine) / 3)
-    assert min(mine) <= line.low[1] < line.y[1] < line.high[1] <= max(mine)
+    assert len(scores) == 3 and line.y[1] == pytest.approx(sum(scores) / 3)
+    assert min(scores) <= line.low[1] < line.y[1] < line.high[1] <= max(scores)
     rows = list(csv.reader(urllib.parse.unquote(chart.table.href).split(",", 1)[1].splitlines()))
     assert rows[0] == ["q", *(f"{v}{end}" for v in ("baseline", "SS", "oracle") for end in ("", " low", " high"))]
     assert float(rows[2][4]) == pytest.approx(line.y[1], rel=1e-5)
@@ -98,52 +98,52 @@ def test_gaps_are_relative_to_the_oracle(tmp_path):
     assert first == pytest.approx({"baseline": (92 - 14) / 92, "ss": (92 - 45) / 92})
     pooled = charts("gap-by-agent", fill(tmp_path, STUDIES["gap-by-agent"], noise=0.0))[0].charts[0]
     assert [column.name for column in pooled.columns] == ["DT", "CQL", "TD3BC"]
-    # SS at q = 10 … 100 earns 45, 55, 65, 75, 85, 90 of 92 on each of six datasets, three seeds: 108 gaps. 27 fall off
-    # at each end: all 18 of q = 10 and 9 of q = 30; all of q = 100 and 9 of q = 90.
+    # SS at q = 10 … 100 scores 45, 55, 65, 75, 85, 90 of 92 on each of six datasets, three seeds: 108 gaps. The
+    # interquartile mean drops 27 at each end: all 18 of q = 10 and 9 of q = 30; all of q = 100 and 9 of q = 90.
     gaps = [1 - x / 92 for x in (55, 65, 65, 75, 75, 85)]
     assert pooled.columns[0].bars[1].value == pytest.approx(sum(gaps) / 6)
 
 
-def test_the_gap_of_a_place_is_the_mean_of_its_seeds(tmp_path):
+def test_gap_of_a_task_is_the_mean_of_its_seeds(tmp_path):
     study = STUDIES["gap-medium-expert"]
     earned = {"baseline": (0.0, 0.0, 0.0, 0.0, 46.0), "ss": (46.0,), "oracle": (90.0, 91.0, 92.0, 93.0, 94.0)}
-    found = [
-        one._replace(result={"schema": 1, "score": earned[one.at["variant"]][one.at["seed"]]})
-        for one in gather(study, "paper", tmp_path)
-        if one.at["seed"] < len(earned[one.at["variant"]])
+    entries = [
+        entry._replace(result={"schema": 1, "score": earned[entry.at["variant"]][entry.at["seed"]]})
+        for entry in gather(study, "paper", tmp_path)
+        if entry.at["seed"] < len(earned[entry.at["variant"]])
     ]
-    base, ss = study_charts.figures(study, found)[0].charts[0].columns[0].bars
-    assert base.value == pytest.approx(0.9) and base.low < base.value < base.high  # of the middle half it would be 1
-    assert ss.value == pytest.approx(0.5) and ss.low is None  # the oracle's seeds alone tell nothing of its own
+    base, ss = study_charts.figures(study, entries)[0].charts[0].columns[0].bars
+    assert base.value == pytest.approx(0.9) and base.low < base.value < base.high  # the interquartile mean is 1
+    assert ss.value == pytest.approx(0.5) and ss.low is None  # one seed has no interval
 
 
-def test_grids_may_name_their_places_in_another_order(tmp_path):
-    """Each agent is held against the oracle of its own place."""
+def test_grids_may_list_their_tasks_in_different_orders(tmp_path):
+    """Each agent is compared with the oracle of its own task."""
     base = {"dataset": "sim/hopper-medium", "quality": 50}
     sizes = {"small": {"settings": {"updates": 10}}, "large": {"settings": {"updates": 20}}}
-    one = Grid(base, {"size": sizes, "variant": ("ss",)})
-    other = Grid(base, {"size": dict(reversed(sizes.items())), "variant": ("baseline", "oracle")})
-    study = Study("mine", "Mine", (one, other), figure="gap", panels=())
+    first = Grid(base, {"size": sizes, "variant": ("ss",)})
+    second = Grid(base, {"size": dict(reversed(sizes.items())), "variant": ("baseline", "oracle")})
+    study = Study("mine", "Mine", (first, second), figure="gap", panels=())
     earned = {"ss": (50.0, 90.0), "oracle": (100.0, 200.0), "baseline": (10.0, 20.0)}
-    found = [
-        one._replace(result={"schema": 1, "score": earned[one.at["variant"]][one.at["size"] == "large"]})
-        for one in gather(study, "lite", tmp_path)
+    entries = [
+        entry._replace(result={"schema": 1, "score": earned[entry.at["variant"]][entry.at["size"] == "large"]})
+        for entry in gather(study, "lite", tmp_path)
     ]
-    ss, base = study_charts.figures(study, found)[0].charts[0].columns[0].bars
+    ss, base = study_charts.figures(study, entries)[0].charts[0].columns[0].bars
     assert ss.value == pytest.approx((0.5 + 0.55) / 2) and base.value == pytest.approx(0.9)
-    assert "all actions is 52 %, where the labelled data alone leave 90 %" in answer(study, "lite", found)
-    lone = [one for one in found if one.at["variant"] != "oracle" or one.at["size"] == "large"]
+    assert "gap to the oracle is 52 %, that of the baseline 90 %." in answer(study, "lite", entries)
+    lone = [entry for entry in entries if entry.at["variant"] != "oracle" or entry.at["size"] == "large"]
     assert study_charts.figures(study, lone)[0].charts[0].columns[0].bars[0].value is None
 
 
 def test_results_without_a_quality_are_bars(tmp_path):
-    """Thirds have none, and data as it is: they are drawn all the same."""
+    """Decoupled splits and data with gaps have no quality."""
     axes = {"labelled": ("low", "high"), "variant": ("baseline", "ss")}
     base = {"dataset": "sim/hopper-medium", "setup": "decoupled"}
     study = Study("mine", "Mine", (Grid(base, axes),), also=("mse-by-quality",), panels=("labelled",))
     fill(tmp_path, study, noise=0.0)
     scores, errors = study_charts.figures(study, gather(study, "lite", tmp_path))
-    assert (scores.title, errors.title) == ("Normalised score", "Action error")
+    assert (scores.title, errors.title) == ("Normalised score", "Error of proxy actions")
     assert [(chart.title, [bar.value for bar in chart.bars]) for chart in scores.charts] == [
         ("labelled low", pytest.approx([32, 32])),
         ("labelled high", pytest.approx([92, 92])),
@@ -151,7 +151,7 @@ def test_results_without_a_quality_are_bars(tmp_path):
     assert [len(chart.bars) for chart in errors.charts] == [1, 1]
 
 
-def test_interquartile_means_are_of_one_variant(tmp_path):
+def test_interquartile_means_do_not_mix_variants(tmp_path):
     axes = {"agent": ("td3bc", "cql"), "quality": (10, 30), "variant": ("baseline", "ss")}
     study = Study("mine", "Mine", (Grid({"dataset": "x"}, axes),), figure="iqm", by="agent", panels=())
     fill(tmp_path, study, noise=0.0)
@@ -162,42 +162,42 @@ def test_interquartile_means_are_of_one_variant(tmp_path):
     assert [bar.value for bar in ss.bars] == pytest.approx([56, 50])
 
 
-def test_the_best_is_of_places_where_all_have_been(tmp_path):
-    """A third that was tried in the easy places alone is not the best of all."""
+def test_best_is_chosen_on_shared_grid_points(tmp_path):
+    """A third with results on easy grid points only is not the best."""
     study = STUDIES["labelled-quality"]
     scores = {("low", "low"): 10.0, ("med", "low"): 20.0, ("high", "low"): 30.0, ("low", "high"): 99.0}
-    found = [
-        one._replace(result={"schema": 1, "score": score + one.at["seed"]})
-        for one in gather(study, "lite", tmp_path)
-        if (score := scores.get((one.at["labelled"], one.at["unlabelled"]))) is not None
+    entries = [
+        entry._replace(result={"schema": 1, "score": score + entry.at["seed"]})
+        for entry in gather(study, "lite", tmp_path)
+        if (score := scores.get((entry.at["labelled"], entry.at["unlabelled"]))) is not None
     ]
-    assert "labelled high (31" in (said := answer(study, "lite", found)) and "before labelled med (21" in said
-    lone = [one for one in found if one.at["unlabelled"] == "high" or one.at["labelled"] == "med"]
-    assert "highest" not in answer(study, "lite", lone)
+    assert "labelled high (31" in (text := answer(study, "lite", entries)) and "before labelled med (21" in text
+    disjoint = [e for e in entries if e.at["unlabelled"] == "high" or e.at["labelled"] == "med"]
+    assert "highest" not in answer(study, "lite", disjoint)
 
 
-def test_of_errors_the_lowest_is_best(tmp_path):
+def test_lowest_error_is_best(tmp_path):
     study, errors = STUDIES["self-training-mse"], {"ours": 0.3, "m = 2, N = 3": 0.2, "m = 3, N = 5": 0.4}
-    found = [
-        one._replace(result={"schema": 1, "idm": {"mse": errors[one.at["idm"]] + one.at["seed"] / 100}})
-        for one in gather(study, "lite", tmp_path)
-        if one.at["idm"] in errors
+    entries = [
+        entry._replace(result={"schema": 1, "idm": {"mse": errors[entry.at["idm"]] + entry.at["seed"] / 100}})
+        for entry in gather(study, "lite", tmp_path)
+        if entry.at["idm"] in errors
     ]
-    said = answer(study, "lite", found)
-    assert said.startswith("Over all, m = 2, N = 3 (0.21 [") and "lowest error, before ours (0.31 [" in said
-    assert "overlap" not in said
+    text = answer(study, "lite", entries)
+    assert text.startswith("m = 2, N = 3 (0.21 [") and "has the lowest error overall, before ours (0.31 [" in text
+    assert "overlap" not in text
 
 
 def test_interquartile_means_pool_a_panel(tmp_path):
     study = STUDIES["self-training"]
     fill(tmp_path, study, noise=0.0)
-    every, lower = charts(study.name, tmp_path)[0].charts
-    assert (every.title, lower.title) == ("all q together", "q ≤ 50 alone")
-    # 45 … 90 for two agents and three seeds: 36 scores, nine off at each end: 6 of q = 10 and 3 of q = 30, …
-    assert every.bars[0].value == pytest.approx((3 * 55 + 6 * 65 + 6 * 75 + 3 * 85) / 18)
-    # 45, 55, 65, six of each: 18 scores, four off at each end.
+    everything, lower = charts(study.name, tmp_path)[0].charts
+    assert (everything.title, lower.title) == ("all q together", "q ≤ 50 alone")
+    # 45 … 90 for two agents and three seeds: 36 scores, without nine at each end: 6 of q = 10 and 3 of q = 30, …
+    assert everything.bars[0].value == pytest.approx((3 * 55 + 6 * 65 + 6 * 75 + 3 * 85) / 18)
+    # 45, 55, 65, six of each: 18 scores, without four at each end.
     assert lower.bars[0].value == pytest.approx((2 * 45 + 6 * 55 + 2 * 65) / 10)
-    assert [bar.name for bar in every.bars] == ["ours", *(f"m = {m}, N = {n}" for m in (2, 3) for n in (3, 5))]
+    assert [bar.name for bar in everything.bars] == ["ours", *(f"m = {m}, N = {n}" for m in (2, 3) for n in (3, 5))]
 
 
 def test_series_that_differ_in_more_than_the_quality_are_not_averaged(tmp_path):
@@ -217,7 +217,7 @@ def test_curves_are_means_over_seeds(tmp_path):
     assert chart.lines[0].x == [0, 500, 1000] and chart.lines[0].y == [0, 10, 20]
 
 
-def test_a_partial_store_gives_what_there_is(tmp_path):
+def test_page_of_a_partial_store(tmp_path):
     study = STUDIES["main-medium-expert"]
     fill(tmp_path, study, keep=lambda p: p.at["agent"] == "dt" and p.at["seed"] == 0 and p.at["quality"] != 30)
     broken = next(p.cell.hash for p in study.points("lite") if p.at["agent"] == "cql")
@@ -231,21 +231,21 @@ def test_a_partial_store_gives_what_there_is(tmp_path):
     assert chart.lines[0].low is None  # one seed has no interval
 
 
-def test_nothing_on_a_picture_is_cut_off(tmp_path, monkeypatch):
+def test_no_text_of_a_figure_is_cut_off(tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 
     sheets = []
     monkeypatch.setattr(plt, "close", sheets.append)
-    for name in ("self-training-mse", "self-training"):  # five names under one panel; a title of 66 letters
+    for name in ("self-training-mse", "self-training"):  # five names below one panel; a title of 66 letters
         study, only = STUDIES[name], {"dataset": ["walker2d-medium-expert"], "quality": [10, 30, 50]}
         page(study, "lite", fill(tmp_path, study), only=only)
     for sheet in sheets:
-        words = [*sheet.legends, *(axis.title for axis in sheet.axes), *sheet.texts]
-        assert all(one.get_window_extent().x0 >= 0 and one.get_window_extent().x1 <= sheet.bbox.x1 for one in words)
+        texts = [*sheet.legends, *(axis.title for axis in sheet.axes), *sheet.texts]
+        assert all(t.get_window_extent().x0 >= 0 and t.get_window_extent().x1 <= sheet.bbox.x1 for t in texts)
     assert len(sheets) == 2 and sheets[0].legends and not sheets[1].axes[0].get_title()
 
 
-def test_long_names_of_bars_are_not_written_over_each_other(tmp_path, monkeypatch):
+def test_long_names_of_bars_do_not_overlap(tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 
     sheets = []
@@ -262,12 +262,12 @@ def test_long_names_of_bars_are_not_written_over_each_other(tmp_path, monkeypatc
         axis = sheet.axes[0]
         ends = [name.get_window_extent() for name in axis.get_xticklabels()]
         assert all(a.x1 < b.x0 for a, b in pairwise(ends)) and len(ends) > 1
-        assert all(one.title.get_window_extent().x1 <= sheet.bbox.x1 for one in sheet.axes)
+        assert all(axis.title.get_window_extent().x1 <= sheet.bbox.x1 for axis in sheet.axes)
         assert axis.get_window_extent().width > 0.4 * sheet.bbox.x1 / len(sheet.axes)
     assert len(sheets) == 2
 
 
-def test_files_for_papers_lie_beside_the_page(tmp_path):
+def test_page_links_to_the_files_for_papers(tmp_path):
     study = STUDIES["self-training-mse"]
     path = page(study, "lite", fill(tmp_path, study))
     assert path == tmp_path / "reports" / "self-training-mse-lite.html"
@@ -284,7 +284,7 @@ def test_files_for_papers_lie_beside_the_page(tmp_path):
     assert len({line.count("|") for line in table}) == 1
 
 
-def test_numbers_can_be_compared(tmp_path, monkeypatch):
+def test_numbers_of_a_table_have_the_same_decimals(tmp_path, monkeypatch):
     monkeypatch.setattr("ssorl.study.report.page.pictures", lambda *args: [])  # they take seconds
     study = STUDIES["main-medium-expert"]
     fill(tmp_path, study, "smoke")
@@ -293,9 +293,9 @@ def test_numbers_can_be_compared(tmp_path, monkeypatch):
     html = page(study, "smoke", tmp_path).read_text()
     axis = re.findall(r'<text x="[^"]*" y="211[^"]*"[^>]*>(\d+)<', html)
     assert axis == ["10", "30", "50", "70", "90", "100"] * 6  # where the points are
-    show = study_parts.alike([1.5, -0.02, float("nan")])
+    show = study_panels.common_format([1.5, -0.02, float("nan")])
     assert [show(x) for x in (1.5, -0.0209, -0.001, float("nan"))] == ["1.50", "−0.02", "0.00", "–"]
-    assert [study_parts.alike([most])(most) for most in (0.000012, 0.5, 61.25, 12345.6)] == [
+    assert [study_panels.common_format([most])(most) for most in (0.000012, 0.5, 61.25, 12345.6)] == [
         "1.20e−05",
         "0.500",
         "61.2",
@@ -303,7 +303,7 @@ def test_numbers_can_be_compared(tmp_path, monkeypatch):
     ]
 
 
-def test_a_part_has_a_page_of_its_own(tmp_path, monkeypatch):
+def test_part_of_a_study_has_its_own_page(tmp_path, monkeypatch):
     monkeypatch.setattr("ssorl.study.report.page.pictures", lambda *args: [])  # they take seconds
     study = STUDIES["main-medium-expert"]
     fill(tmp_path, study)
@@ -321,7 +321,7 @@ def test_a_part_has_a_page_of_its_own(tmp_path, monkeypatch):
     assert ">20 of 20<" in html  # 2 datasets, 2 seeds: an oracle, and 2 others at 2 qualities
 
 
-def test_the_averaged_weights_have_a_page_of_their_own(tmp_path, monkeypatch):
+def test_averaged_weights_have_their_own_page(tmp_path, monkeypatch):
     monkeypatch.setattr("ssorl.study.report.page.pictures", lambda *args: [])  # they take seconds
     study = STUDIES["idm-robust"]
     fill(tmp_path, study, "lite", noise=0.0)
@@ -330,37 +330,38 @@ def test_the_averaged_weights_have_a_page_of_their_own(tmp_path, monkeypatch):
     text, plain = (re.sub("<[^>]*>", "", p.read_text()) for p in (path, page(study, "lite", tmp_path)))
     assert "--policy average" in text and "--policy" not in plain
     pair = zip(gather(study, "lite", tmp_path), gather(study, "lite", tmp_path, policy="average"), strict=True)
-    assert all(b.score == pytest.approx(a.score + 1) for a, b in pair)  # as the samples have it
+    assert all(b.score == pytest.approx(a.score + 1) for a, b in pair)  # as in the samples
 
 
-def test_what_better_labels_are_worth_is_said(tmp_path):
+def test_answer_compares_two_idms(tmp_path):
     study = STUDIES["idm-robust"]
     of = lambda at: {"baseline": 20.0, "oracle": 90.0}.get(at["variant"], 50.0 + 10 * (at.get("idm") == "robust"))  # noqa: E731
     fill(tmp_path, study, "lite", noise=0.0, of=of)
-    said = answer(study, "lite", gather(study, "lite", tmp_path))
-    assert "SS earns 50 with the paper's labels and 60 with robust labels, 20 without" in said
-    assert said.endswith("the difference is 10.")
+    assert answer(study, "lite", gather(study, "lite", tmp_path)) == (
+        "On average SS scores 50 with the paper's labels and 60 with robust labels, a difference of 10; the baseline "
+        "scores 20."
+    )
     by_quality, *_ = charts("idm-robust", tmp_path)
     names = [line.name for line in by_quality.charts[0].lines]
     assert names == ["baseline", "the paper's labels", "oracle", "robust labels"]
 
 
-def test_the_gap_is_told_for_each_dataset(tmp_path):
-    """A gap that one dataset closes and another opens would be none in the mean."""
+def test_answer_names_the_gap_of_each_dataset(tmp_path):
+    """Opposite gaps of two datasets would cancel in the mean."""
     study = STUDIES["main-medium-expert"]
 
     def of(at):
-        of_ss = 90.0 if at["dataset"].startswith("hopper") else 40.0
-        return {"baseline": 60.0, "oracle": 80.0}.get(at["variant"], of_ss)
+        ss = 90.0 if at["dataset"].startswith("hopper") else 40.0
+        return {"baseline": 60.0, "oracle": 80.0}.get(at["variant"], ss)
 
     fill(tmp_path, study, "lite", noise=0.0, of=of)
-    found = gather(study, "lite", tmp_path)
-    said = answer(study, "lite", found)
-    assert "gap to having all actions is −12 % on hopper-medium-expert and 50 % on walker2d-medium-expert" in said
-    assert said.endswith("where the labelled data alone leave 25 % and 25 %.")
-    assert "go from the lowest to the highest, which holds the true mean in 75 %" in caveats("lite", found)[-1]
-    some = [one for one in found if one.at["dataset"].startswith("walker2d")]
-    assert "gap to having all actions is 50 %, where the labelled data alone leave 25 %." in answer(study, "lite", some)
+    entries = gather(study, "lite", tmp_path)
+    text = answer(study, "lite", entries)
+    assert "gap to the oracle is −12 % on hopper-medium-expert and 50 % on walker2d-medium-expert, that of" in text
+    assert text.endswith("that of the baseline 25 % and 25 %.")
+    assert "hold the true mean in 75 % of the cases" in caveats("lite", entries)[-1]
+    walker = [entry for entry in entries if entry.at["dataset"].startswith("walker2d")]
+    assert answer(study, "lite", walker).endswith("gap to the oracle is 50 %, that of the baseline 25 %.")
 
 
 def test_the_same_results_give_the_same_files(tmp_path):
@@ -371,7 +372,7 @@ def test_the_same_results_give_the_same_files(tmp_path):
     assert {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix} == first and len(first) == 4
 
 
-def test_names_from_files_stay_text(tmp_path):
+def test_names_from_files_are_escaped(tmp_path):
     axes = {"idm": {NASTY: {}, "b": {"past": 0}}, "quality": (10, 50)}
     grid = Grid({"dataset": "sim/hopper-medium", "agent": "td3bc"}, axes)
     for figure in ("by-quality", "iqm"):
@@ -391,25 +392,19 @@ def test_the_ledger_is_a_page(tmp_path):
     assert len(ledger.splitlines()) == 2 + 2 + 12 and "| 7 | confirmed |" in ledger
 
 
-def test_a_share_is_a_percentage_without_a_sign_of_nothing():
-    assert [share(x) for x in (-0.0004, 0.0, 0.004, -0.021, 0.5, -0.5, None)] == [
-        *("0.0 %", "0 %", "0.4 %", "−2.1 %", "50 %", "−50 %", "–")
-    ]
-
-
-def test_the_ledger_tells_each_claim_in_one_number(tmp_path):
+def test_ledger_has_each_claim_in_one_number(tmp_path):
     fill(tmp_path, STUDIES["idm-architecture"], noise=0.3)
     text = page(STUDIES["claims"], "lite", tmp_path).with_suffix(".md").read_text()
-    assert "In one number each, 1 point as claimed, 0 the other way, and 0 are too wide to tell." in text
+    assert "In one number each, 1 agree with the paper, 0 disagree, and 0 have intervals too wide to tell." in text
     table = next(part for part in text.split("\n## ") if part.startswith("Each claim in one number"))
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
     assert (
         len(rows) == 12 and rows[0][2:4] == ["–", "0 of 36"] and rows[6][3:] == ["12 of 12", "above 0", "as claimed |"]
     )
-    assert float(rows[6][2].split()[0]) == pytest.approx(6, abs=0.5)  # what these samples take from k = 0 and k = 2
+    assert float(rows[6][2].split()[0]) == pytest.approx(6, abs=0.5)  # the loss of k = 0 and k = 2 in the samples
 
 
-def test_upright_bars_have_the_height_of_their_value():
+def test_height_of_an_upright_bar_is_its_value():
     groups = [study_charts.Column("a", [Bar("x", 0.5, "50 %", "ss", 0.4, 0.6), Bar("y", 0.25, "25 %", "baseline")])]
     drawn = columns("k", "t", "d", groups, axes=("", "gap"), percent=True)
     heights = [float(x) for x in re.findall(r'height="([\d.]+)" class="bar"', drawn)]
@@ -417,32 +412,21 @@ def test_upright_bars_have_the_height_of_their_value():
     assert "a\nx: 50 %\ny: 25 %" in drawn
 
 
-def test_the_interval_of_a_single_point_is_seen():
-    def band(low, high):
-        drawn = lines("k", "title", "about", [Line("SS", [10], [5.0], "ss", [low], [high])], 400, ("q", "score"))
-        (path,) = re.findall(r'd="M([^"]*)Z" class="band"', str(drawn))
-        return [tuple(map(float, corner.split(","))) for corner in path.split("L")]
-
-    corners = band(4.0, 6.0)
-    assert len({x for x, _ in corners}) == 2 and len({y for _, y in corners}) == 2
-    assert not re.search('class="band"', str(lines("k", "t", "a", [Line("SS", [10], [5.0], "ss")], 400, ("q", "s"))))
-
-
 def test_long_names_keep_their_ends():
-    assert study_parts.shortened("hopper-medium-expert dt q = 10", 16, last=6) == "hopper-me…q = 10"
-    assert study_parts.shortened("abcdef", 4) == "abc…" and study_parts.shortened("abcd", 4, 2) == "abcd"
+    assert study_panels.shorten("hopper-medium-expert dt q = 10", 16, last=6) == "hopper-me…q = 10"
+    assert study_panels.shorten("abcdef", 4) == "abc…" and study_panels.shorten("abcd", 4, 2) == "abcd"
 
 
-def test_coordinates_to_be_read():
-    told = [("agent", "td3bc"), ("quality", 50), ("fraction", 0.03), ("unlabelled_fraction", 0.25), ("lambda_s", 0.1)]
-    told += [("labelled", "low"), ("variant", "ss"), ("idm", "m = 2"), ("depth", 3), ("agent", "dt, small")]
-    assert [study_parts.named(*pair) for pair in told] == [
+def test_names_of_values():
+    pairs = [("agent", "td3bc"), ("quality", 50), ("fraction", 0.03), ("unlabelled_fraction", 0.25), ("lambda_s", 0.1)]
+    pairs += [("labelled", "low"), ("variant", "ss"), ("idm", "m = 2"), ("depth", 3), ("agent", "dt, small")]
+    assert [study_panels.value_name(*pair) for pair in pairs] == [
         *("TD3BC", "q = 50", "3 % labelled", "25 % unlabelled", "λ_s = 0.1", "labelled low"),
         *("SS", "m = 2", "depth = 3", "dt, small"),
     ]
 
 
-def test_scores_against_the_errors_of_labels(tmp_path):
+def test_scores_by_error_of_the_proxy_actions(tmp_path):
     fill(tmp_path, STUDIES["idm-robust"], "lite", noise=0.0)
     _, _, figure = charts("idm-robust", tmp_path)
     lines = {line.name: line for line in figure.charts[0].lines}
@@ -455,9 +439,9 @@ def test_scores_against_the_errors_of_labels(tmp_path):
     assert lines["the paper's labels"].y[0] == pytest.approx(96 / 92)
 
 
-def test_what_a_killed_report_left_is_cleared_away(tmp_path):
-    left = tmp_path / "reports" / ".tmp-maze2d-smoke.html-x"
-    left.mkdir(parents=True)
-    (left / "maze2d-smoke.html").write_text("half a")
+def test_temporary_files_of_a_killed_report_are_removed(tmp_path):
+    leftover = tmp_path / "reports" / ".tmp-maze2d-smoke.html-x"
+    leftover.mkdir(parents=True)
+    (leftover / "maze2d-smoke.html").write_text("half a")
     page(STUDIES["maze2d"], "smoke", tmp_path)
-    assert not left.exists()
+    assert not leftover.exists()
