@@ -1,4 +1,4 @@
-"""Made-up results of studies, in the layout of a store: as the paper says that they are, with a little noise."""
+"""Artificial results of studies, in the layout of a store: as the paper reports them, with a little noise."""
 
 import json
 
@@ -11,7 +11,7 @@ THIRDS = {"low": 0, "med": 1, "high": 2}
 
 
 def score(at: dict) -> float:
-    """A score for which all twelve claims are true."""
+    """Return a score at coordinates; with these scores all twelve claims hold."""
     q, agent, variant = at.get("quality", 50), at.get("agent"), at.get("variant", "ss")
     if "unlabelled" in at:
         base = 20 + 30 * THIRDS[at["labelled"]] + 6 * THIRDS[at["unlabelled"]]
@@ -29,18 +29,18 @@ def score(at: dict) -> float:
 
 
 def mse(at: dict) -> float:
-    """An action error: self-training is as good up to q = 50 and worse above."""
+    """Return an action error at coordinates: self-training is comparable up to q = 50 and worse above."""
     others = str(at.get("idm", "")).startswith("m = ")
     return 0.2 / (1 + at.get("quality", 50) / 30) * (1 + (0.05 if at.get("quality", 50) <= 50 else 0.6) * others)
 
 
 def result(point: Point | StudyResults, noise: float = 1.0, of=score) -> dict:
-    """One result as a cell has it."""
+    """Return the content of a cell's result.json."""
     at = point.at
     rng = np.random.default_rng(at.get("seed", 0) * 7919 + len(json.dumps(at, default=str)))
     value = of(at) + noise * float(rng.normal())
     returns = value + 5 * rng.normal(size=3)
-    told = {
+    values = {
         "schema": 1,
         "returns": (30 * returns).tolist(),
         "normalised": returns.tolist(),
@@ -56,16 +56,16 @@ def result(point: Point | StudyResults, noise: float = 1.0, of=score) -> dict:
         low, high = rng.normal(30, 9, 60), np.concatenate([rng.normal(45, 9, 90), rng.normal(109, 3, 90)])
         whole = point.cell.setup is None
         rest = [] if whole else high.tolist()
-        told["data"] = {"labelled": [*low.tolist(), *(high.tolist() if whole else [])], "unlabelled": rest}
-        told |= {"score": None, "returns": [], "normalised": None, "curve": {}, "idm": None}
-        told["data"]["normalised"] = True
+        values["data"] = {"labelled": [*low.tolist(), *(high.tolist() if whole else [])], "unlabelled": rest}
+        values |= {"score": None, "returns": [], "normalised": None, "curve": {}, "idm": None}
+        values["data"]["normalised"] = True
     if isinstance(point, Point) and point.cell.kind == "idm":
-        told |= {"score": None, "returns": [], "normalised": None, "curve": {}}
-    return told
+        values |= {"score": None, "returns": [], "normalised": None, "curve": {}}
+    return values
 
 
 def fill(store, study, scale="lite", keep=lambda point: True, seeds=None, **how):
-    """A store with results at the points to keep; returns it."""
+    """Write results at the points to keep to a store, and return the store."""
     for point in study.points(scale, seeds):
         folder = store / "cells" / point.cell.hash
         if keep(point) and not folder.exists():

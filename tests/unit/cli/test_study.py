@@ -184,7 +184,7 @@ def test_claims_tell_what_is_there_in_one_number(tmp_path, capsys):
     main(about)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(" 1. undecided") and lines[2].startswith(" 2. undecided")
-    assert lines[1].startswith("    mean of SS − of the labelled data alone: ") and " at 12 of 36 places, " in lines[1]
+    assert lines[1].startswith("    mean of SS − mean of the baseline: ") and " at 12 of 36 places, " in lines[1]
     assert lines[1].endswith("claimed above 0: as claimed")
     main([*about, "--json"])
     told = json.loads(capsys.readouterr().out)["claims"]
