@@ -1,7 +1,7 @@
-"""What the host costs the engine on a device, and how well the memory of a run is foreseen.
+"""Measure what the host costs the engine, and compare the estimated memory of a run with the compiled program's.
 
 python benchmarks/engine_host.py                      # the numbers of docs/engine.md, on a GPU
-python benchmarks/engine_host.py --updates 2000 --batch 64 --agents bc     # a try on a CPU
+python benchmarks/engine_host.py --updates 2000 --batch 64 --agents bc     # a trial on a CPU
 """
 
 import argparse
@@ -17,9 +17,10 @@ from ssorl.agents import make
 from ssorl.data.episodes import Meta
 from ssorl.data.stats import standardiser
 from ssorl.data.validate import build
-from ssorl.training.engine import CHUNK, TrainingRun, _steps, train
+from ssorl.training.checks import training_steps
+from ssorl.training.engine import CHUNK, TrainingRun, train
 from ssorl.training.memory import sizes
-from ssorl.training.scan import begin, chunk
+from ssorl.training.scan import init_learner, train_chunk
 from ssorl.training.tables import Dataset, make_pool, make_table
 
 
@@ -32,24 +33,24 @@ def noise(steps=200_000, length=1000, n_obs=11, n_act=3):
 
 def parts(agent, eps):
     run, key = TrainingRun(eps), jax.random.key(0)
-    pool = jax.device_put(make_pool(run.eps, _steps(run, 0), eps.n_steps))
-    return make_table([Dataset(eps, standardiser(eps))]), pool, key, begin(agent, eps.n_obs, eps.n_act, key)
+    pool = jax.device_put(make_pool(run.eps, training_steps(run, 0), eps.n_steps))
+    return make_table([Dataset(eps, standardiser(eps))]), pool, key, init_learner(agent, eps.n_obs, eps.n_act, key)
 
 
 def rates(agent, eps):
-    """Updates a second: the device alone, fetched after each chunk, and the engine without and with a folder."""
-    table, pool, key, learnt = parts(agent, eps)
+    """Yield updates per second: the device only, with metrics fetched after each chunk, and the engine."""
+    table, pool, key, learner = parts(agent, eps)
 
     def loop(fetch):
-        nonlocal learnt
-        learnt, metrics = chunk(agent, CHUNK, None, table, pool, key, learnt, 0, 0.999)
+        nonlocal learner
+        learner, metrics = train_chunk(agent, CHUNK, None, table, pool, key, learner, 0, 0.999)
         jax.block_until_ready(metrics)
         start = time.perf_counter()
         for at in range(0, agent.updates, CHUNK):
-            learnt, metrics = chunk(agent, CHUNK, None, table, pool, key, learnt, at, 0.999)
+            learner, metrics = train_chunk(agent, CHUNK, None, table, pool, key, learner, at, 0.999)
             if fetch:
                 jax.tree.map(np.asarray, metrics)
-        jax.block_until_ready(learnt)
+        jax.block_until_ready(learner)
         return agent.updates / (time.perf_counter() - start)
 
     def engine(**options):
@@ -57,20 +58,20 @@ def rates(agent, eps):
         train(agent, TrainingRun(eps), progress=lambda n, note: at.append((time.perf_counter(), n)), **options)
         return sum(n for _, n in at[1:]) / (at[-1][0] - at[0][0])
 
-    for again in range(2):
+    for repeat in range(2):
         with tempfile.TemporaryDirectory() as folder:
-            yield {"agent": type(agent).__name__, "batch": agent.batch, "half": agent.half, "again": again} | {
+            yield {"agent": type(agent).__name__, "batch": agent.batch, "half": agent.half, "again": repeat} | {
                 "device": loop(False),
                 "fetched": loop(True),
                 "engine": engine(),
-                "engine, callback": engine(callback=lambda look: None),
+                "engine, callback": engine(callback=lambda snapshot: None),
                 "engine, folder": engine(folder=folder),
             }
 
 
 def memory(agent, eps):
-    """Foreseen and compiled bytes of one run's update."""
-    compiled = chunk.lower(agent, 10 * agent.period, None, *parts(agent, eps), 0, 0.999).compile()
+    """Return the estimated and the compiled bytes of one run's update."""
+    compiled = train_chunk.lower(agent, 10 * agent.period, None, *parts(agent, eps), 0, 0.999).compile()
     began = time.perf_counter()
     need = sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
     return {

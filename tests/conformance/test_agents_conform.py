@@ -9,7 +9,9 @@ from support.episodes import make_episodes
 
 from ssorl.agents import AGENTS, make
 from ssorl.evaluation.policy_file import load_policy_file, save_policy
+from ssorl.training.checks import training_steps
 from ssorl.training.engine import TrainingRun, train, train_many
+from ssorl.training.tables import Dataset, make_pool, make_table
 from ssorl.utils.errors import SsorlError
 
 N_OBS, N_ACT = 3, 2
@@ -93,13 +95,10 @@ def test_td3bc_has_the_settings_of_the_paper():
 
 def test_update_keeps_shapes_and_types(name, trained, runs):
     """Shapes are evaluated for the tiny and the default networks, without computing anything."""
-    from ssorl.training.engine import _steps
-    from ssorl.training.tables import Dataset, make_pool, make_table
-
     run = runs[0]
     table, pool = (
         make_table([Dataset(run.eps, trained[0].scaler)]),
-        jax.device_put(make_pool(run.eps, _steps(run, 0), 64)),
+        jax.device_put(make_pool(run.eps, training_steps(run, 0), 64)),
     )
     key = jax.random.key(0)
     for agent in (small(name), make(name)):

@@ -17,7 +17,7 @@ from ssorl.idm import idm_name, settings_of
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.label import Labeller, check_fit, counted_as_true
 from ssorl.pipeline import arguments
-from ssorl.training.engine import check_counts
+from ssorl.training.checks import check_counts
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.identity import identifying_fields
 

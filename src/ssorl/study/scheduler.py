@@ -80,8 +80,8 @@ def room(group: list[Cell]) -> int:
 
     from ssorl.study.executor import dataset, plan_of, split_lengths
     from ssorl.training.engine import settled
-    from ssorl.training.memory import fitting, sizes, table_bytes
-    from ssorl.training.tables import rounded
+    from ssorl.training.memory import max_runs, sizes, table_bytes
+    from ssorl.training.tables import round_up
 
     if jax.default_backend() == "cpu" or group[0].kind != "return":
         return MAX_CELLS_ON_CPU
@@ -97,10 +97,10 @@ def room(group: list[Cell]) -> int:
         n_steps = max(int(own_lengths.sum()) for own_lengths in lengths)
         own = 2 * table_bytes(n_steps, n_steps + max(map(len, lengths)), eps.n_obs)  # rounding up at most doubles it
         shared = any(cell.setup != "decoupled" for cell in group)
-        longest = rounded(max(n_steps, eps.n_steps * shared))
+        longest = round_up(max(n_steps, eps.n_steps * shared))
         need = sizes(agent, longest, 0, eps.n_obs, eps.n_act)._replace(table=2 * need.table * shared)
     useful = max(1, min(MAX_CELLS, BUSY_BYTES // need.work)) * len(jax.local_devices())
-    return fitting(need, min(len(group), useful), own)
+    return max_runs(need, min(len(group), useful), own)
 
 
 def run(

@@ -1,1 +1,1 @@
-"""The engine that trains many agents at once, its tables, memory, checkpoints and metrics."""
+"""Training of many runs at once: the engine, its tables, memory, checkpoints and metrics."""

@@ -1,4 +1,4 @@
-"""How much of a device's memory runs need, and so how many train together."""
+"""Estimate the device memory that runs need, and how many runs can train together."""
 
 from __future__ import annotations
 
@@ -10,61 +10,79 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from ssorl.agents.base import Agent, Pool, Table
-from ssorl.training.scan import shapes, updates
+from ssorl.training.scan import learner_shapes, train_chunk_of_run
 
-SPARE = 0.9  # share of the free memory to plan with; the rest is for what evaluation puts there
+USABLE = 0.9  # share of the free memory that training may use; evaluation needs the rest
 
 
 class Sizes(NamedTuple):
-    """Bytes on a device."""
+    """Bytes of device memory that training needs."""
 
-    table: int  # what all runs share
+    table: int  # the data that all runs share
     labels: int  # a run's action table
     steps: int  # a run's pool of steps
     learnt: int  # a run's weights, targets, optimiser moments and averaged policy
-    work: int  # what an update of one run holds at its peak; on a GPU XLA was seen to need 0.4 to 0.8 of it
+    work: int  # peak of one update of one run, without fusion; on a GPU XLA needed 0.4 to 0.8 of it
 
     @property
     def run(self) -> int:
-        """One more run; what it learnt counts twice, since a look may have a copy."""
+        """Bytes of each further run; `learnt` counts twice, because a callback may hold a copy."""
         return self.labels + self.steps + 2 * self.learnt + self.work
 
 
 def sizes(agent: Agent, n_steps: int, n_episodes: int, n_obs: int, n_act: int, n_pool: int | None = None) -> Sizes:
-    """What training on one dataset needs, from shapes alone; `n_pool` steps to learn from, all if None."""
+    """Return the memory that training on one dataset needs, computed from shapes only.
+
+    Args:
+        agent: the agent.
+        n_steps: steps of the dataset.
+        n_episodes: its trajectories.
+        n_obs: size of an observation O.
+        n_act: size of an action A.
+        n_pool: steps that a run trains on; None: all.
+    """
     table = _table(n_steps, n_steps + n_episodes, n_obs)
     pool = Pool(_array(n_steps, n_act), _array(n_pool or n_steps, dtype=jnp.int32), _array(dtype=jnp.int32))
-    learnt = jax.tree.map(lambda x: _array(*x.shape[1:], dtype=x.dtype), shapes(agent, n_obs, n_act, 1))
+    learnt = jax.tree.map(lambda x: _array(*x.shape[1:], dtype=x.dtype), learner_shapes(agent, n_obs, n_act, 1))
     key = jax.eval_shape(lambda: jax.random.key(0))
 
-    def turn(*args: Any) -> Any:
-        return updates(agent, agent.period, *args)
+    def train_period(*args: Any) -> Any:
+        return train_chunk_of_run(agent, agent.period, *args)
 
-    work = _peak(jax.make_jaxpr(turn)(table, _array(dtype=jnp.int32), _array(), pool, key, learnt).jaxpr)
+    work = _peak(jax.make_jaxpr(train_period)(table, _array(dtype=jnp.int32), _array(), pool, key, learnt).jaxpr)
     return Sizes(_bytes(table), _bytes(pool.act), _bytes(pool.steps), _bytes(learnt), work)
 
 
 def table_bytes(n_steps: int, n_rows: int, n_obs: int) -> int:
-    """What a table needs."""
+    """Return the bytes of a table.
+
+    Args:
+        n_steps: steps of the table.
+        n_rows: rows of its observations.
+        n_obs: size of an observation O.
+    """
     return _bytes(_table(n_steps, n_rows, n_obs))
 
 
-def fitting(need: Sizes, n_runs: int, own: int = 0) -> int:
-    """How many of the runs the devices of this machine hold at once, at least one.
+def max_runs(need: Sizes, n_runs: int, own: int = 0) -> int:
+    """Return how many of `n_runs` runs fit into the memory of this machine's devices at once, at least 1.
 
-    `own` is what each run adds to the table, which is whole on every device.
+    Args:
+        need: memory that training needs.
+        n_runs: number of runs.
+        own: bytes that each run adds to the table, of which every device has a copy.
     """
     devices = jax.local_devices()[:n_runs]
-    room = [free_bytes(device) for device in devices]
-    if any(free is None for free in room):
-        return n_runs  # a CPU does not say
-    least = min(free for free in room if free is not None)
-    each = need.run + len(devices) * own
-    return max(1, min(n_runs, len(devices) * (int(SPARE * least - need.table) // each)))
+    free = [free_bytes(device) for device in devices]
+    if any(n is None for n in free):
+        return n_runs  # a CPU does not report its memory
+    least = min(n for n in free if n is not None)
+    per_run = need.run + len(devices) * own
+    return max(1, min(n_runs, len(devices) * (int(USABLE * least - need.table) // per_run)))
 
 
 def free_bytes(device: Any) -> int | None:
-    """What a device has left; None where it does not say."""
+    """Return the free memory of a device in bytes; None if it does not report it."""
     stats = device.memory_stats()
     return stats["bytes_limit"] - stats["bytes_in_use"] if stats and "bytes_limit" in stats else None
 
@@ -83,23 +101,24 @@ def _bytes(tree: Any) -> int:
 
 
 def _peak(jaxpr: Any) -> int:
-    """The most that a program holds at once besides its arguments, if nothing is fused.
+    """Return the peak memory of a program besides its arguments, in bytes, if no operations are fused.
 
-    Compiling would tell what fusion saves, but takes up to a minute an agent; this takes a second and errs upwards.
+    Compiling the program would give the exact value, but takes up to a minute per agent; this takes a second and
+    overestimates.
     """
     last = {v: number for number, eqn in enumerate(jaxpr.eqns) for v in eqn.invars if not isinstance(v, Literal)}
     last |= {v: len(jaxpr.eqns) for v in jaxpr.outvars if not isinstance(v, Literal)}
-    held: dict[Any, int] = {}
-    most = 0
+    live: dict[Any, int] = {}
+    peak = 0
     for number, eqn in enumerate(jaxpr.eqns):
         inside = max((_peak(getattr(p, "jaxpr", p)) for p in _programs(eqn.params)), default=0)
-        held |= {v: math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in eqn.outvars}
-        most = max(most, sum(held.values()) + inside)
-        held = {v: size for v, size in held.items() if last.get(v, -1) > number}
-    return most
+        live |= {v: math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in eqn.outvars}
+        peak = max(peak, sum(live.values()) + inside)
+        live = {v: size for v, size in live.items() if last.get(v, -1) > number}
+    return peak
 
 
 def _programs(params: dict[str, Any]) -> list[Any]:
-    """The programs among an operation's parameters: bodies of loops, branches, calls."""
+    """Return the programs among an operation's parameters: bodies of loops, branches and calls."""
     values = [x for value in params.values() for x in (value if isinstance(value, (tuple, list)) else [value])]
     return [x for x in values if hasattr(x, "eqns") or hasattr(getattr(x, "jaxpr", None), "eqns")]

@@ -1,9 +1,9 @@
-"""Where the numbers of a training go: lines of JSON, TensorBoard, Weights & Biases.
+"""Write the metrics of a training: as lines of JSON, to TensorBoard and to Weights & Biases.
 
     with Log(folder, names=["ss-0", "oracle-0"], tensorboard=True) as log:
         train_many(agent, runs, callback=log)
 
-Whatever was written of updates that a resumed training does again is cut away, so nothing stands twice.
+A resumed training repeats the updates after its checkpoint; their earlier lines and records are deleted.
 """
 
 from __future__ import annotations
@@ -29,22 +29,28 @@ Values = dict[str, float]
 
 
 class Sink(Protocol):
-    """One place for the numbers of one run."""
+    """A destination for the metrics of one run."""
 
     def write(self, at: int, values: Values) -> None:
-        """The numbers after `at` updates."""
+        """Write the metrics after `at` updates.
+
+        Args:
+            at: updates done.
+            values: numbers by name.
+        """
         ...
 
     def close(self) -> None:
-        """No more will come."""
+        """Finish writing."""
         ...
 
 
 class Log:
-    """A callback for `train_many` that writes the metrics of each look: `metrics.jsonl`, and what else is asked for.
+    """A callback for `train_many` that writes the metrics of each snapshot to `metrics.jsonl` and other destinations.
 
-    A line has `run`, `at` (updates), `seconds` (of training, in all its parts), `updates/s` (since the last look) and
-    the metrics. More numbers, such as scores, are given as `log(look, score=scores)`, one a run of the look.
+    A line has `run`, `at` (updates), `seconds` (of training, including earlier parts of a resumed one), `updates/s`
+    (since the last snapshot) and the metrics. Other numbers, such as scores, are arguments of a call:
+    `log(snapshot, score=scores)`, with one value for each of the snapshot's runs.
     """
 
     def __init__(
@@ -54,53 +60,71 @@ class Log:
         tensorboard: bool = False,
         wandb: str | Mapping[str, Any] | None = None,
     ) -> None:
-        """`names` has a name for each run of the training; `wandb` is a project, or the arguments of `wandb.init`."""
+        """Set up the destinations.
+
+        Args:
+            folder: where `metrics.jsonl` and TensorBoard's files are written.
+            names: a unique name for each run of the training.
+            tensorboard: also write TensorBoard's files.
+            wandb: also write to Weights & Biases: a project, or the arguments of `wandb.init`.
+
+        Raises:
+            SsorlError: the names are not unique, or wandb is not installed.
+        """
         if len(set(names)) < len(names) or not all(names):
-            raise SsorlError(f"the runs' names are {', '.join(names)}; give each run a name of its own")
+            raise SsorlError(f"the runs' names are {', '.join(names)}; give each run a unique name")
         self.folder, self.names = Path(folder), list(names)
         self.file = self.folder / "metrics.jsonl"
-        self.kinds: list[Any] = [lambda name, at: Events(self.folder / "tensorboard" / name, at)] * tensorboard
+        self.sink_types: list[Any] = [lambda name, at: Events(self.folder / "tensorboard" / name, at)] * tensorboard
         if wandb is not None:
             module, options = _wandb(), {"project": wandb} if isinstance(wandb, str) else dict(wandb)
-            self.kinds.append(lambda name, at: WandB(module, {"name": name, "dir": str(self.folder), **options}))
+            self.sink_types.append(lambda name, at: WandB(module, {"name": name, "dir": str(self.folder), **options}))
         self.sinks: dict[str, list[Sink]] = {}
-        self.since: dict[str, tuple[float, int, float]] = {}  # run -> the clock, the update and the seconds then
+        self.last: dict[str, tuple[float, int, float]] = {}  # run -> clock, updates and seconds at its last snapshot
         self.began = time.monotonic()
 
-    def __call__(self, look: Snapshot, **more: Sequence[float] | np.ndarray) -> None:
-        """Write one look."""
+    def __call__(self, snapshot: Snapshot, **more: Sequence[float] | np.ndarray) -> None:
+        """Write one snapshot.
+
+        Args:
+            snapshot: the snapshot.
+            **more: further numbers by name, one for each of the snapshot's runs.
+
+        Raises:
+            SsorlError: a file cannot be written.
+        """
         now, lines = time.monotonic(), []
-        fresh = [self.names[i] for i in look.runs if self.names[i] not in self.sinks]
-        if fresh:
-            self._open(fresh, look.at)
-        for place, number in enumerate(look.runs):
+        new = [self.names[i] for i in snapshot.runs if self.names[i] not in self.sinks]
+        if new:
+            self._open(new, snapshot.at)
+        for index, number in enumerate(snapshot.runs):
             name = self.names[number]
-            clock, at, seconds = self.since[name]
+            clock, at, seconds = self.last[name]
             seconds += now - clock
-            rate = (look.at - at) / max(now - clock, 1e-9)
-            self.since[name] = now, look.at, seconds
-            found = {key: float(values[place]) for key, values in (look.metrics | more).items()}
-            line = {"seconds": round(seconds, 3), "updates/s": round(rate, 3), **found}
-            # JSON has no word for NaN and infinity; null is what most readers make of them.
+            rate = (snapshot.at - at) / max(now - clock, 1e-9)
+            self.last[name] = now, snapshot.at, seconds
+            metrics = {key: float(values[index]) for key, values in (snapshot.metrics | more).items()}
+            line = {"seconds": round(seconds, 3), "updates/s": round(rate, 3), **metrics}
+            # JSON has no NaN and no infinity; most readers use null for them.
             plain = {key: value if math.isfinite(value) else None for key, value in line.items()}
-            lines.append(json.dumps({"run": name, "at": look.at, **plain}, allow_nan=False) + "\n")
+            lines.append(json.dumps({"run": name, "at": snapshot.at, **plain}, allow_nan=False) + "\n")
             for sink in self.sinks[name]:
-                sink.write(look.at, line)
-        # Runs that go one after another share a clock: the next one starts it anew.
+                sink.write(snapshot.at, line)
+        # Where runs are trained one after another, the next run starts now.
         self.began = now
         _append(self.file, "".join(lines))
 
     def _open(self, names: list[str], at: int) -> None:
-        """Begin or go on with some runs, of which nothing is known from update `at` on."""
+        """Open the destinations of runs, and delete their lines from update `at` on."""
         kept = [line for line in lines(self.file) if line["run"] not in names or line["at"] < at]
         write_text(self.file, "".join(json.dumps(line) + "\n" for line in kept))
         for name in names:
             last = max((line for line in kept if line["run"] == name), key=lambda x: x["at"], default={})
-            self.since[name] = self.began, last.get("at", 0), last.get("seconds") or 0.0
-            self.sinks[name] = [kind(name, at) for kind in self.kinds]
+            self.last[name] = self.began, last.get("at", 0), last.get("seconds") or 0.0
+            self.sinks[name] = [open_sink(name, at) for open_sink in self.sink_types]
 
     def close(self) -> None:
-        """Close what is open; the file of lines never is."""
+        """Close all destinations; `metrics.jsonl` is only open while it is written."""
         for sinks in self.sinks.values():
             for sink in sinks:
                 sink.close()
@@ -127,16 +151,16 @@ def check_options(tensorboard: bool = False, wandb: str | Mapping[str, Any] | No
 
 
 def lines(file: Path | str) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; one that was cut off while it was written is left out."""
-    found = []
+    """Return the lines of a `metrics.jsonl`, without incomplete ones; an empty list if the file does not exist."""
+    valid = []
     for text in Path(file).read_text(errors="replace").splitlines() if Path(file).exists() else []:
         try:
             line = json.loads(text)
         except ValueError:
             continue
         if isinstance(line, dict) and isinstance(line.get("at"), int) and "run" in line:
-            found.append(line)
-    return found
+            valid.append(line)
+    return valid
 
 
 def _append(file: Path, text: str) -> None:
@@ -148,19 +172,29 @@ def _append(file: Path, text: str) -> None:
 
 
 class WandB:
-    """One run at Weights & Biases; a resumed one goes on under the same id and refuses steps it has."""
+    """One run at Weights & Biases; a resumed run has the same id, and updates that it already has are ignored."""
 
     def __init__(self, module: Any, options: dict[str, Any]) -> None:
-        """`options` go to `wandb.init`."""
+        """Begin or resume a run.
+
+        Args:
+            module: the module `wandb`.
+            options: arguments of `wandb.init`.
+        """
         key = "".join(c if c.isalnum() or c in "-_" else "-" for c in f"{Path(options['dir']).name}-{options['name']}")
         self.run = module.init(**{"id": key, "resume": "allow", "reinit": "create_new", **options})
 
     def write(self, at: int, values: Values) -> None:
-        """One row."""
+        """Write the metrics after `at` updates.
+
+        Args:
+            at: updates done.
+            values: numbers by name.
+        """
         self.run.log(values, step=at)
 
     def close(self) -> None:
-        """Send the rest."""
+        """Finish the run, which sends what is not sent yet."""
         self.run.finish()
 
 

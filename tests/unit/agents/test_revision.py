@@ -90,7 +90,7 @@ def test_a_training_of_an_earlier_revision_is_not_resumed(runs, tmp_path, monkey
     assert list(tmp_path.glob("run-0*.npz"))
     monkeypatch.setattr(BC, "revision", 1)
     with pytest.raises(
-        SsorlError, match=r"begun with revision 0 of bc and this version has revision 1.*another folder"
+        SsorlError, match=r"began with revision 0 of bc, but this version has revision 1.*another folder"
     ):
         train_many(agent, runs, every=4, folder=tmp_path)
     monkeypatch.setattr(BC, "revision", 0)

@@ -7,7 +7,8 @@ from support.episodes import make_episodes
 
 from ssorl.agents.windows import BothWindows, Windows
 from ssorl.data.stats import Standardiser
-from ssorl.training.engine import TrainingRun, _steps
+from ssorl.training.checks import training_steps
+from ssorl.training.engine import TrainingRun
 from ssorl.training.tables import Dataset, make_pool, make_table
 from ssorl.utils.errors import DataError
 
@@ -26,7 +27,7 @@ def eps():
 def draw_windows(eps, needs_actions, steps=None, n=400):
     run = TrainingRun(eps, 0, steps)
     identity = Standardiser(np.zeros(eps.n_obs, np.float32), np.ones(eps.n_obs, np.float32))
-    pool = jax.device_put(make_pool(run.eps, _steps(run, 0, needs_actions), 16))
+    pool = jax.device_put(make_pool(run.eps, training_steps(run, 0, needs_actions), 16))
     view = Windows(n, K) if needs_actions else BothWindows(n, n // 2, K)
     window = view.draw(make_table([Dataset(eps, identity)]), pool, jax.random.key(0))
     first = [int(np.flatnonzero(eps.rew == r)[0]) for r in np.asarray(window.rew)[:, 0]]

@@ -227,7 +227,7 @@ MISTAKES = {
     "one layer": (["full.npz", "--set", "hidden=64"], "hidden of td3bc is 64; give a list of"),
     "not finite": (["full.npz", "--set", "alpha=nan"], "alpha of td3bc is"),
     "beyond its range": (["full.npz", "--set", "gamma=2"], "gamma of td3bc is 2; give a number from 0 up and below 1"),
-    "half a turn": (["full.npz", "--updates", "501"], "updates is 501 and must be a positive multiple of 2"),
+    "half a turn": (["full.npz", "--updates", "501"], "updates is 501; give a positive multiple of 2"),
     "no updates of the model": (["full.npz", "--idm-updates", "0"], "--idm-updates is 0"),
     "no proxies": (["full.npz", "--agent", "dt-joint", "--certain", "0.5"], "--certain has no effect on dt-joint"),
     "no model": (["full.npz", "--agent", "dt-joint", "--idm", "nonsense"], "--idm has no effect on dt-joint"),

@@ -269,7 +269,7 @@ def test_batches_fit_the_device_and_are_no_larger_than_useful(cells, dataset, mo
     need = memory.sizes(agent, eps.n_steps, len(eps), eps.n_obs, eps.n_act)
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
     for free, room in ((need.table + 3.5 * need.run, 3), (need.table, 1), (1e12, 5)):
-        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free / memory.SPARE)
+        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free / memory.USABLE)
         assert scheduler.room(cells) == room
     monkeypatch.setattr(scheduler, "BUSY_BYTES", 2 * need.work)
     assert scheduler.room(cells) == 2
@@ -304,7 +304,7 @@ def test_batch_size_counts_tables_of_decoupled_splits(dataset, monkeypatch):
     table, need = memory.table_bytes(n_steps, n_rows, eps.n_obs), memory.sizes(agent, n_steps, 0, eps.n_obs, eps.n_act)
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
     for free, room in ((8 * (need.run + 2 * table), 6), (2.1 * (2 * need.run + 2 * table), 2), (need.run, 1)):
-        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free / memory.SPARE)
+        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free / memory.USABLE)
         assert scheduler.room(cells) == room
     # Add cells that use all trajectories.
     whole = [resolve({**BASE, "dataset": dataset, "seed": seed}, SCALES["smoke"]) for seed in range(2)]

@@ -1,4 +1,4 @@
-"""Policies and unfinished trainings in files: the same bits back, or one sentence."""
+"""Policies and checkpoints in files: they are read with the same bits, or one sentence says why not."""
 
 import hashlib
 import json
@@ -21,6 +21,7 @@ from support.episodes import make_episodes
 from ssorl.agents import make
 from ssorl.data.stats import Standardiser
 from ssorl.evaluation.policy_file import load_policy_file, save_policy
+from ssorl.training import engine
 from ssorl.training.engine import TrainingRun, train, train_many
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.files import DamagedError
@@ -66,26 +67,26 @@ def test_sealed_arrays_keep_type_shape_and_bits(tmp_path):
     with sealed(tmp_path / "x.npz", "a test") as file:
         assert file.about == {"k": 1}
         same(file.read(arrays), {k: np.asarray(v) for k, v in arrays.items()})
-    with np.load(tmp_path / "x.npz", allow_pickle=False) as plain:  # it is an npz like any other
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as plain:  # the file is an ordinary npz
         np.testing.assert_array_equal(plain["b"], arrays["b"])
         assert json.loads(plain["about.json"]) == {"k": 1}
 
 
-def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
+def test_every_flipped_bit_and_every_cut_is_detected(tmp_path):
     path = tmp_path / "x.npz"
     write_sealed(path, {"k": 1}, {"a": np.arange(4)})
     whole = path.read_bytes()
-    for place in range(0, len(whole), 7):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+    for i in range(0, len(whole), 7):
+        path.write_bytes(whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :])
         with pytest.raises(DamagedError, match="cut short or damaged"), sealed(path, "a test"):
             pass
-        path.write_bytes(whole[:place])
+        path.write_bytes(whole[:i])
         with pytest.raises(DamagedError), sealed(path, "a test"):
             pass
 
 
-def test_wanted_shapes_come_first(tmp_path):
-    """A file that claims more than is wanted, or than it holds, is refused before memory is asked for."""
+def test_shapes_are_checked_before_memory_is_allocated(tmp_path):
+    """A file is rejected if its header claims more than the caller expects or than the file contains."""
     path, claim = tmp_path / "x.npz", {"descr": "<f4", "fortran_order": False, "shape": (10**12,)}
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("about.json", "{}")
@@ -100,8 +101,8 @@ def test_wanted_shapes_come_first(tmp_path):
         read(path, {"b": np.zeros(3, np.float32)})
 
 
-def test_nothing_is_unpacked(tmp_path):
-    """Compressed members, which may grow a thousandfold, and objects are not read."""
+def test_compressed_members_and_objects_are_rejected(tmp_path):
+    """Compressed members could grow a thousandfold, and objects could run code."""
     for name, array, save in (("bomb", np.zeros(10), np.savez_compressed), ("object", np.array([{}]), np.savez)):
         path = tmp_path / f"{name}.npz"
         save(path, a=array)
@@ -120,7 +121,7 @@ def read(path, wanted):
 
 
 def reseal(path):
-    """Give a doctored file a right checksum, as one who means harm would."""
+    """Give an altered file a valid checksum, as an attacker would."""
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"0" * 64
     body = path.read_bytes()[:-64]
@@ -130,7 +131,7 @@ def reseal(path):
 # Policies --------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_comes_back(policy, params):
+def test_a_policy_is_saved_and_loaded(policy, params):
     got = load_policy_file(policy)
     assert got.agent == AGENT and got.env == "Hopper-v5" and got.note == {"seed": 3}
     same(got.params, params)
@@ -138,8 +139,8 @@ def test_a_policy_comes_back(policy, params):
     assert not list(policy.parent.glob(".tmp-*"))
 
 
-def doctor(path, **changes):
-    """Change about.json and seal the file again."""
+def alter(path, **changes):
+    """Change about.json and give the file a valid checksum."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     about = json.loads(members["about.json"])
@@ -173,8 +174,8 @@ def doctor(path, **changes):
         ({"env": 3}, "its env is not a name"),
     ],
 )
-def test_a_doctored_policy_is_refused(policy, changes, sentence):
-    doctor(policy, **changes)
+def test_an_altered_policy_raises_an_error(policy, changes, sentence):
+    alter(policy, **changes)
     with pytest.raises(DataError, match=sentence):
         load_policy_file(policy)
 
@@ -183,17 +184,17 @@ def test_an_older_file_may_lack_a_setting(policy):
     with zipfile.ZipFile(policy) as archive:
         settings = json.loads(archive.read("about.json"))["settings"]
     del settings["noise_clip"]
-    doctor(policy, settings=settings)
+    alter(policy, settings=settings)
     assert load_policy_file(policy).agent == AGENT
 
 
-def test_a_scale_must_scale(policy, params):
+def test_a_scale_of_zero_raises_an_error(policy, params):
     save_policy(policy, AGENT, params, Standardiser(SCALER.mean, 0 * SCALER.std), LOW, HIGH)
     with pytest.raises(DataError, match="not finite or not positive"):
         load_policy_file(policy)
 
 
-def test_other_files_are_no_policies(tmp_path):
+def test_other_files_raise_an_error(tmp_path):
     with pytest.raises(DataError, match=r"none\.npz: cannot be read \(No such file"):
         load_policy_file(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("hello" * 100)
@@ -202,10 +203,10 @@ def test_other_files_are_no_policies(tmp_path):
 
 
 class Mine(type(AGENT)):
-    """An agent that nobody has registered."""
+    """An agent that is not registered."""
 
 
-def test_an_agent_of_ones_own_is_named_again_to_be_loaded(tmp_path, params):
+def test_the_user_must_name_an_unregistered_agent_to_load_it(tmp_path, params):
     path, own = tmp_path / "p.npz", Mine(**asdict(AGENT))
     save_policy(path, own, params, SCALER, LOW, HIGH)
     with pytest.raises(SsorlError, match=r"p\.npz: names the agent '.*:Mine', and files may not import a module; if"):
@@ -216,7 +217,7 @@ def test_an_agent_of_ones_own_is_named_again_to_be_loaded(tmp_path, params):
         load_policy_file(path, Mine)
 
 
-def test_a_full_disk_leaves_what_was_there(policy, params):
+def test_a_full_disk_leaves_the_earlier_policy(policy, params):
     before, limit = policy.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, limit[1]))
     try:
@@ -227,22 +228,22 @@ def test_a_full_disk_leaves_what_was_there(policy, params):
     assert policy.read_bytes() == before and os.listdir(policy.parent) == ["policy.npz"]
 
 
-# Unfinished trainings --------------------------------------------------------------------------------------
+# Checkpoints -----------------------------------------------------------------------------------------------
 
 
 class Stop(Exception):  # noqa: N818
-    """What a test ends a training with."""
+    """Raised by a test's callback to stop a training."""
 
 
 def stopping(at, kind=Stop):
-    """A callback that scores every run by the update, highest at 8, and stops there if told to."""
+    """Return a callback that stops at update `at`, and whose scores are highest at update 8."""
 
-    def look(look):
-        if look.at == at:
+    def callback(snapshot):
+        if snapshot.at == at:
             raise kind
-        return [-abs(look.at - 8) - i for i in look.runs]
+        return [-abs(snapshot.at - 8) - i for i in snapshot.runs]
 
-    return look
+    return callback
 
 
 @pytest.fixture(scope="module")
@@ -262,36 +263,36 @@ def alike(got, want):
 
 
 @pytest.mark.parametrize("kind", [Stop, KeyboardInterrupt])
-def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path, runs, unbroken, kind):
-    """Stopped in the first run, then again in the first and in the second."""
+def test_a_stopped_training_resumes_to_the_same_bits(tmp_path, runs, unbroken, kind):
+    """The training is stopped twice in the first run."""
     for at in (8, 12):
         with pytest.raises(kind):
             train_many(AGENT, runs, every=4, callback=stopping(at, kind), folder=tmp_path)
     assert sorted(p.name for p in tmp_path.glob("*.npz")) == ["run-0.npz", "run-0.previous.npz"]
-    heard = []
-    got = train_many(AGENT, runs, 4, stopping(None), lambda n, note: heard.append(n), folder=tmp_path)
+    progress = []
+    got = train_many(AGENT, runs, 4, stopping(None), lambda n, note: progress.append(n), folder=tmp_path)
     alike(got, unbroken)
-    assert sum(heard) == 3 * 12 and heard[0] == 8
+    assert sum(progress) == 3 * 12 and progress[0] == 8
     assert sorted(p.name for p in tmp_path.glob("*.npz")) == ["run-0.npz", "run-1.npz", "run-2.npz"]
 
 
 def test_a_finished_training_is_not_repeated(tmp_path, runs, unbroken):
     train_many(AGENT, runs[:2], every=4, callback=stopping(None), folder=tmp_path)
-    looks = []
-    alike(train_many(AGENT, runs[:2], every=4, callback=looks.append, folder=tmp_path), unbroken[:2])
-    assert not looks
-    # A third run may join later; only it is trained.
-    alike(
-        train_many(
-            AGENT, runs, every=4, callback=lambda look: (looks.append(look), stopping(None)(look))[1], folder=tmp_path
-        ),
-        unbroken,
-    )
-    assert [list(look.runs) for look in looks] == [[2]] * 3
+    snapshots = []
+    alike(train_many(AGENT, runs[:2], every=4, callback=snapshots.append, folder=tmp_path), unbroken[:2])
+    assert not snapshots
+
+    def callback(snapshot):
+        snapshots.append(snapshot)
+        return stopping(None)(snapshot)
+
+    # If a third run is added, only this run is trained.
+    alike(train_many(AGENT, runs, every=4, callback=callback, folder=tmp_path), unbroken)
+    assert [list(s.runs) for s in snapshots] == [[2]] * 3
 
 
-def test_runs_together_go_on_together(tmp_path, runs, unbroken):
-    """Also where the second call would have trained them one after another."""
+def test_a_group_is_resumed_as_a_group(tmp_path, runs, unbroken):
+    """This holds even though the second call would train the runs one after another."""
     with pytest.raises(Stop):
         train_many(AGENT, runs, every=4, callback=stopping(8), folder=tmp_path, together=True)
     got = train_many(AGENT, runs, every=4, callback=stopping(None), folder=tmp_path)
@@ -299,38 +300,41 @@ def test_runs_together_go_on_together(tmp_path, runs, unbroken):
     alike(got, train_many(AGENT, runs, every=4, callback=stopping(None), together=True))
     for a, b in zip(jax.tree.leaves([x[:3] for x in got]), jax.tree.leaves([x[:3] for x in unbroken]), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4)
-    with pytest.raises(SsorlError, match=r"runs-0-2.npz is of runs 0 to 2, which does not fit the 2 runs"):
+    with pytest.raises(SsorlError, match=r"runs-0-2.npz has runs 0 to 2, which does not fit the 2 runs"):
         train_many(AGENT, runs[:2], every=4, folder=tmp_path)
 
 
 def test_the_best_policy_is_kept(runs, unbroken):
-    """By the callback's scores, for each run; the first of equals."""
+    """Each run keeps its policy with the highest score, the first of equals."""
     averages = []
+    scores = [[-8, -8, -9], [np.nan, 1, 2]]
+
+    def callback(snapshot):
+        averages.append((snapshot.at, list(snapshot.runs), jax.device_get(snapshot.average)))
+        return [scores[i][snapshot.at // 4 - 1] for i in snapshot.runs]
+
     for together in (False, True):
         averages.clear()
         got = train_many(
             AGENT,
             runs[:2],
             every=4,
-            callback=lambda look: (
-                averages.append((look.at, list(look.runs), jax.device_get(look.average))),
-                [[-8, -8, -9][look.at // 4 - 1] if i == 0 else [np.nan, 1, 2][look.at // 4 - 1] for i in look.runs],
-            )[1],
+            callback=callback,
             together=together,
         )
         for number, best_at in ((0, 4), (1, 12)):
-            ((average, where),) = [(a, r.index(number)) for at, r, a in averages if at == best_at and number in r]
-            same(got[number].best, jax.tree.map(lambda x, i=where: x[i], average))
+            ((average, index),) = [(a, r.index(number)) for at, r, a in averages if at == best_at and number in r]
+            same(got[number].best, jax.tree.map(lambda x, i=index: x[i], average))
         np.testing.assert_array_equal(got[0].curve["score"], [-8, -8, -9])
         np.testing.assert_array_equal(got[1].curve["score"], [np.nan, 1, 2])
     assert train(AGENT, runs[0], every=4).best is None and "score" not in train(AGENT, runs[0], every=4).curve
     with pytest.raises(SsorlError, match=r"scores of shape \(2,\) for 1 runs"):
-        train(AGENT, runs[0], every=4, callback=lambda look: [1, 2])
+        train(AGENT, runs[0], every=4, callback=lambda snapshot: [1, 2])
 
 
 @pytest.fixture(scope="module")
 def halfway(runs, tmp_path_factory):
-    """A folder with a training stopped at its second look."""
+    """The files of a training that was stopped after its second checkpoint."""
     folder = tmp_path_factory.mktemp("halfway")
     with pytest.raises(Stop):
         train(AGENT, runs[0], every=4, callback=stopping(12), folder=folder)
@@ -355,7 +359,7 @@ def unpack(files, folder):
         ({"average": 0.9}, "average was 0.999 and is 0.9"),
     ],
 )
-def test_another_training_is_refused(tmp_path, runs, halfway, change, sentence):
+def test_a_checkpoint_of_another_training_raises_an_error(tmp_path, runs, halfway, change, sentence):
     unpack(halfway, tmp_path)
     eps = runs[0].eps
     eps = replace(eps, obs=eps.obs * change.get("obs", 1), act=eps.act * np.float32(change.get("act", 1)))
@@ -366,16 +370,16 @@ def test_another_training_is_refused(tmp_path, runs, halfway, change, sentence):
     assert {p.name: p.read_bytes() for p in tmp_path.glob("*.npz")} == halfway
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, runs, unbroken, halfway):
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, runs, unbroken, halfway):
     unpack(halfway, tmp_path)
     (tmp_path / "run-0.npz").write_bytes(halfway["run-0.npz"][:-100])
     with pytest.warns(
-        UserWarning, match=r"run-0.npz: is not a checkpoint, or is cut short .* goes on from run-0.previ"
+        UserWarning, match=r"run-0.npz: is not a checkpoint, or is cut short .* the earlier checkpoint run-0.previ"
     ):
         alike([train(AGENT, runs[0], every=4, callback=stopping(None), folder=tmp_path)], unbroken[:1])
 
 
-def test_two_damaged_checkpoints_are_refused(tmp_path, runs, halfway):
+def test_two_damaged_checkpoints_raise_an_error(tmp_path, runs, halfway):
     unpack({name: body[:-1] for name, body in halfway.items()}, tmp_path)
     with (
         pytest.warns(UserWarning, match="cut short"),
@@ -395,32 +399,27 @@ def test_two_damaged_checkpoints_are_refused(tmp_path, runs, halfway):
         ({"kind": "ssorl policy"}, "its about.json describes another kind of file"),
     ],
 )
-def test_a_doctored_checkpoint_is_refused(tmp_path, runs, halfway, changes, sentence):
+def test_an_altered_checkpoint_raises_an_error(tmp_path, runs, halfway, changes, sentence):
     unpack(halfway, tmp_path)
-    doctor(tmp_path / "run-0.npz", **changes)
+    alter(tmp_path / "run-0.npz", **changes)
     with pytest.raises(DataError, match=sentence):
         train(AGENT, runs[0], every=4, folder=tmp_path)
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, runs, unbroken, monkeypatch):
-    limit, engine, first = (
-        resource.getrlimit(resource.RLIMIT_FSIZE),
-        sys.modules["ssorl.training.engine"],
-        threading.Event(),
-    )
-    save = engine.save
+    limit, first_saved, save = resource.getrlimit(resource.RLIMIT_FSIZE), threading.Event(), engine.save
 
-    def told(*args):
+    def save_and_notify(*args):
         save(*args)
-        first.set()
+        first_saved.set()
 
-    def fill(look):
-        if look.at == 8:
-            assert first.wait(patience())  # it is written beside the training
+    def fill(snapshot):
+        if snapshot.at == 8:
+            assert first_saved.wait(patience())  # a thread writes it during training
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
-        return stopping(None)(look)
+        return stopping(None)(snapshot)
 
-    monkeypatch.setattr(engine, "save", told)
+    monkeypatch.setattr(engine, "save", save_and_notify)
     try:
         with pytest.raises(SsorlError, match=r"run-0\.npz: cannot be written \(File too large\)"):
             train(AGENT, runs[0], every=4, callback=fill, folder=tmp_path)
@@ -430,21 +429,21 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, runs, unbroken, mon
     alike([train(AGENT, runs[0], every=4, callback=stopping(None), folder=tmp_path)], unbroken[:1])
 
 
-def test_a_folder_that_cannot_be(tmp_path, runs):
+def test_a_folder_that_cannot_be_created_raises_an_error(tmp_path, runs):
     (tmp_path / "file").write_text("")
     with pytest.raises(SsorlError, match=r"file/x: cannot be written \(Not a directory\); choose another folder"):
         train(AGENT, runs[0], every=4, folder=tmp_path / "file" / "x")
 
 
-def test_one_training_a_folder(tmp_path, runs):
+def test_a_folder_is_locked_by_one_training(tmp_path, runs):
     with locked(tmp_path), pytest.raises(SsorlError, match="another process is writing there"):
         train(AGENT, runs[0], every=4, folder=tmp_path)
-    (tmp_path / ".tmp-run-0.npz-abc").mkdir()  # as a killed process leaves it
+    (tmp_path / ".tmp-run-0.npz-abc").mkdir()  # a leftover of a killed process
     train(AGENT, runs[0], every=4, folder=tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".lock", "run-0.npz"]
 
 
-# Trains in a folder and is killed before a change to it; told no number, it prints how many changes there are.
+# Train in a folder, and kill this process before change number `kill` of the folder; 0: print the number of changes.
 LONG = """
 import sys
 from support.episodes import make_episodes
@@ -455,7 +454,7 @@ from ssorl.training.engine import TrainingRun, train
 folder, kill = sys.argv[1:]
 agent, run = make("bc", hidden=(4,), batch=8, updates=1500), TrainingRun(make_episodes([5, 4, 6]), 3)
 changes = Changes(folder, int(kill))
-train(agent, run, every=10, callback=lambda look: [look.at % 70], folder=folder)
+train(agent, run, every=10, callback=lambda s: [s.at % 70], folder=folder)
 print(changes.count)
 """
 
@@ -466,23 +465,21 @@ def train_in_a_process(folder, kill=0):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=patience())
 
 
-def test_a_killed_process_goes_on_to_the_same_bits(tmp_path, campaign):
-    """Killed before some of its changes to the folder: it does little else than to write there."""
+def test_a_killed_process_resumes_to_the_same_bits(tmp_path, campaign):
+    """The process is killed before random changes of the folder; it spends most of its time on writing there."""
     agent, run = make("bc", hidden=(4,), batch=8, updates=1500), TrainingRun(make_episodes([5, 4, 6]), 3)
-    score = lambda look: looks.append(look.at) or [look.at % 70]  # noqa: E731
-    looks = []
+    score = lambda s: snapshots.append(s.at) or [s.at % 70]  # noqa: E731
+    snapshots = []
     want = train(agent, run, every=10, callback=score)
     whole = train_in_a_process(tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr
     changes = int(whole.stdout)
-    assert changes > 4 * len(looks)  # a checkpoint and the one before it are renamed, in a folder that comes and goes
+    assert changes > 4 * len(snapshots)  # a snapshot renames two checkpoints, creates a folder and deletes it
     for i in range(campaign.count(50)):
-        folder, left = tmp_path / str(i), np.random.default_rng(i).integers(changes // 8, changes // 2, 2)
-        for kill in left:
-            assert (
-                train_in_a_process(folder, kill).returncode == -signal.SIGKILL
-            )  # more than half of the changes were left
-        looks = []
+        folder, kills = tmp_path / str(i), np.random.default_rng(i).integers(changes // 8, changes // 2, 2)
+        for kill in kills:  # two kills before at most half of the changes, so that updates remain
+            assert train_in_a_process(folder, kill).returncode == -signal.SIGKILL
+        snapshots = []
         got = train(agent, run, every=10, folder=folder, callback=score)
-        assert looks[0] > 10 and looks[-1] == 1500
+        assert snapshots[0] > 10 and snapshots[-1] == 1500
         alike([got], [want])

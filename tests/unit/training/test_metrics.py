@@ -1,4 +1,4 @@
-"""Metrics in files: read back by decoders of the tests' own, and never twice after a resume."""
+"""Metrics in files, read with independent decoders; after a resume every update stands once."""
 
 import json
 import struct
@@ -18,7 +18,7 @@ from ssorl.utils.errors import SsorlError
 AGENT = make("bc", hidden=(4,), batch=8, updates=12)
 
 
-def look(at, runs=range(2), loss=0.5):
+def snapshot(at, runs=range(2), loss=0.5):
     return Snapshot(at, runs, None, None, {"loss": np.array([loss + i for i in runs], np.float32)})
 
 
@@ -29,10 +29,10 @@ def rows(folder):
 # Lines of JSON ---------------------------------------------------------------------------------------------
 
 
-def test_one_line_a_look_and_run(tmp_path):
+def test_one_line_per_snapshot_and_run(tmp_path):
     with Log(tmp_path, ["ss", "oracle"]) as log:
-        log(look(4), score=[10.0, np.nan])
-        log(look(8, loss=0.25), score=[11, np.inf])
+        log(snapshot(4), score=[10.0, np.nan])
+        log(snapshot(8, loss=0.25), score=[11, np.inf])
     first, second, third, fourth = (json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert list(first) == ["run", "at", "seconds", "updates/s", "loss", "score"]
     assert (first["run"], first["at"], first["loss"], first["score"]) == ("ss", 4, 0.5, 10.0)
@@ -41,28 +41,28 @@ def test_one_line_a_look_and_run(tmp_path):
     assert 0 <= first["seconds"] <= third["seconds"] and third["updates/s"] > 0
 
 
-def test_seconds_and_rate_by_hand(tmp_path, monkeypatch):
+def test_seconds_and_rates(tmp_path, monkeypatch):
     clock = iter([100.0, 102.0, 103.0, 200.0, 204.0])
     monkeypatch.setattr("ssorl.training.metrics.time.monotonic", lambda: next(clock))
     log = Log(tmp_path, ["a"])
-    log(look(40, range(1)))
-    log(look(80, range(1)))
-    again = Log(tmp_path, ["a"])  # another process, an hour later, from the checkpoint at 80
-    again(look(120, range(1)))
+    log(snapshot(40, range(1)))
+    log(snapshot(80, range(1)))
+    resumed = Log(tmp_path, ["a"])  # a later process that resumes the checkpoint at 80
+    resumed(snapshot(120, range(1)))
     got = [(x["at"], x["seconds"], x["updates/s"]) for x in lines(tmp_path / "metrics.jsonl")]
     assert got == [(40, 2.0, 20.0), (80, 3.0, 40.0), (120, 7.0, 10.0)]
 
 
-def test_a_resumed_run_stands_once(tmp_path):
-    """Stopped after its look at 12 was written and before its checkpoint: 8 and 12 come again, 4 does not."""
+def test_each_update_of_a_resumed_run_stands_once(tmp_path):
+    """Run a was stopped after its line at 12, and its last checkpoint is at 4: 8 and 12 are computed again."""
     with Log(tmp_path, ["a", "b"], tensorboard=True) as log:
         for at in (4, 8, 12):
-            log(look(at))
+            log(snapshot(at))
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"run": "a", "at": 1')  # cut off
     with Log(tmp_path, ["a", "b"], tensorboard=True) as log:
         for at in (8, 12):
-            log(look(at, range(1), loss=7.0))  # only run a goes on
+            log(snapshot(at, range(1), loss=7.0))  # only run a is resumed
     assert rows(tmp_path) == [
         ("a", 4, 0.5), ("b", 4, 1.5), ("b", 8, 1.5), ("b", 12, 1.5), ("a", 8, 7.0), ("a", 12, 7.0)
     ]  # fmt: skip
@@ -72,48 +72,48 @@ def test_a_resumed_run_stands_once(tmp_path):
 
 
 def test_with_the_engine(tmp_path):
-    """Stopped in its second run and taken up again; each look of each run once."""
+    """A training is stopped in its second run and resumed; each snapshot of each run has one line."""
     runs = [TrainingRun(make_episodes([5, 4, 6]), seed) for seed in range(2)]
     for stop in (True, False):
         with Log(tmp_path, ["a", "b"], tensorboard=True) as log:
 
-            def see(look, log=log, stop=stop):
-                log(look)
-                if stop and look.at == 8 and 1 in look.runs:
+            def callback(snapshot, log=log, stop=stop):
+                log(snapshot)
+                if stop and snapshot.at == 8 and 1 in snapshot.runs:
                     raise KeyboardInterrupt
 
             try:
-                train_many(AGENT, runs, every=4, callback=see, folder=tmp_path / "state")
+                train_many(AGENT, runs, every=4, callback=callback, folder=tmp_path / "state")
             except KeyboardInterrupt:
                 assert stop
-    found = lines(tmp_path / "metrics.jsonl")
-    assert [(x["run"], x["at"]) for x in found] == [(name, at) for name in "ab" for at in (4, 8, 12)]
-    assert all(np.isfinite(x["actor_loss"]) for x in found)
+    written = lines(tmp_path / "metrics.jsonl")
+    assert [(x["run"], x["at"]) for x in written] == [(name, at) for name in "ab" for at in (4, 8, 12)]
+    assert all(np.isfinite(x["actor_loss"]) for x in written)
     for name in "ab":
-        own = [x for x in found if x["run"] == name]
-        seen = events(tmp_path / "tensorboard" / name)
-        assert [step for step, _ in seen] == [4, 8, 12]
-        np.testing.assert_allclose([v["actor_loss"] for _, v in seen], [x["actor_loss"] for x in own], rtol=1e-6)
+        of_run = [x for x in written if x["run"] == name]
+        scalars = events(tmp_path / "tensorboard" / name)
+        assert [step for step, _ in scalars] == [4, 8, 12]
+        np.testing.assert_allclose([v["actor_loss"] for _, v in scalars], [x["actor_loss"] for x in of_run], rtol=1e-6)
 
 
-def test_names(tmp_path):
-    with pytest.raises(SsorlError, match="names are a, a; give each run a name of its own"):
+def test_names_that_are_not_unique_raise_an_error(tmp_path):
+    with pytest.raises(SsorlError, match="names are a, a; give each run a unique name"):
         Log(tmp_path, ["a", "a"])
 
 
-def test_a_folder_that_cannot_be(tmp_path):
+def test_a_folder_that_cannot_be_written_raises_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     for log in (Log(tmp_path / "file", ["a"]), Log(tmp_path, ["a"], tensorboard=True)):
         (tmp_path / "tensorboard").touch()
         with pytest.raises(SsorlError, match="cannot be written"):
-            log(look(4, range(1)))
+            log(snapshot(4, range(1)))
 
 
 # TensorBoard -----------------------------------------------------------------------------------------------
 
 
 def crc32c(raw):
-    """Bit by bit, from the polynomial."""
+    """Compute the checksum bit by bit from its polynomial."""
     crc = 0xFFFFFFFF
     for byte in raw:
         crc ^= byte
@@ -128,8 +128,8 @@ def masked(raw):
 
 
 def fields(raw):
-    """(field, value) of a protocol buffer."""
-    at, found = 0, []
+    """Return (field, value) pairs of a protocol buffer."""
+    at, pairs = 0, []
 
     def varint():
         nonlocal at
@@ -148,14 +148,14 @@ def fields(raw):
         else:
             size = {1: 8, 5: 4}.get(kind) or varint()
             value, at = raw[at : at + size], at + size
-        found.append((key >> 3, value))
-    return found
+        pairs.append((key >> 3, value))
+    return pairs
 
 
 def events(folder):
-    """(step, tag -> value) of the scalars in the one event file of a folder."""
+    """Return (step, tag -> value) of the scalars in a folder's only event file."""
     (path,) = folder.iterdir()
-    raw, at, found = path.read_bytes(), 0, []
+    raw, at, scalars = path.read_bytes(), 0, []
     while at < len(raw):
         size, check = struct.unpack("<QI", raw[at : at + 12])
         assert check == masked(raw[at : at + 8])
@@ -168,26 +168,26 @@ def events(folder):
             assert event[3] == b"brain.Event:2"
             continue
         summary = [dict(fields(value)) for field, value in fields(event[5]) if field == 1]
-        found.append((event[2], {v[1].decode(): struct.unpack("<f", v[2])[0] for v in summary}))
-    return found
+        scalars.append((event[2], {v[1].decode(): struct.unpack("<f", v[2])[0] for v in summary}))
+    return scalars
 
 
 def test_the_checksum_is_crc32c():
     assert crc32c(b"123456789") == 0xE3069283  # the check value of the published parameters
 
 
-def test_event_files(tmp_path):
+def test_scalars_of_event_files(tmp_path):
     file = Events(tmp_path)
     file.write(5, {"loss": 1.5, "q": float("nan")})
     file.write(300_000, {"loss": -1e300})
     file.close()
-    (first, one), (second, two) = events(tmp_path)
-    assert (first, one["loss"]) == (5, 1.5) and np.isnan(one["q"])
-    assert (second, two["loss"]) == (300_000, -np.inf)
+    (step, values), (later_step, later) = events(tmp_path)
+    assert (step, values["loss"]) == (5, 1.5) and np.isnan(values["q"])
+    assert (later_step, later["loss"]) == (300_000, -np.inf)
 
 
-def test_event_files_go_on(tmp_path):
-    """From a step, after a record that a kill cut short, and from the very start."""
+def test_event_files_are_continued(tmp_path):
+    """A file continues after an incomplete record, from an earlier step, and from the start."""
     file = Events(tmp_path)
     for at in (100, 200, 300):
         file.write(at, {"x": at})
@@ -199,8 +199,8 @@ def test_event_files_go_on(tmp_path):
         assert [step for step, _ in events(tmp_path)] == left
 
 
-def test_a_damaged_length_is_where_a_file_goes_on(tmp_path):
-    """TensorBoard reads no further than a wrong checksum of a length, so nothing is written behind one."""
+def test_a_file_is_continued_before_a_damaged_length(tmp_path):
+    """TensorBoard stops reading at a wrong checksum of a length, so records behind it would be lost."""
     file = Events(tmp_path)
     for at in (100, 200, 300):
         file.write(at, {"x": at})
@@ -217,35 +217,35 @@ def test_a_damaged_length_is_where_a_file_goes_on(tmp_path):
 # Weights & Biases ------------------------------------------------------------------------------------------
 
 
-def test_wandb(tmp_path, monkeypatch):
-    """Against a stand-in that notes what it is told."""
-    told = []
+def test_wandb_receives_the_metrics(tmp_path, monkeypatch):
+    """A fake module records the calls."""
+    calls = []
 
     class Fake:
         def __init__(self, **options):
-            told.append(options)
+            calls.append(options)
 
         def log(self, values, step):
-            told.append((step, values["loss"]))
+            calls.append((step, values["loss"]))
 
         def finish(self):
-            told.append("finished")
+            calls.append("finished")
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=Fake))
     with Log(tmp_path / "cell", ["ss/0"], wandb="robots") as log:
-        log(look(4, range(1)))
-    options, *rest = told
+        log(snapshot(4, range(1)))
+    options, *rest = calls
     assert options["project"] == "robots" and options["name"] == "ss/0"
     assert options["id"] == "cell-ss-0" and options["resume"] == "allow"
     assert rest == [(4, 0.5), "finished"]
 
 
-def test_wandb_is_missing(tmp_path, monkeypatch):
+def test_a_missing_wandb_raises_an_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(SsorlError, match=r"not installed; run: pip install 'ssorl\[wandb\]'"):
         Log(tmp_path, ["a"], wandb="robots")
 
 
-def test_a_wrong_byte_costs_its_line_alone(tmp_path):
+def test_a_wrong_byte_costs_only_its_line(tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"run": "a", "at": 1}\n{"run": "a", "\xa2": 2, "at": "x"}\n\xff\xfe\n')
     assert lines(tmp_path / "metrics.jsonl") == [{"run": "a", "at": 1}]

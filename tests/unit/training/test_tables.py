@@ -1,4 +1,4 @@
-"""Runs on different trajectories in one call: as alone, whether they are one program or go one after another."""
+"""Runs on different trajectories in one call have the results of training each alone."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ from ssorl.agents import make
 from ssorl.agents.windows import Windows
 from ssorl.data.stats import Standardiser, standardiser
 from ssorl.training import memory
-from ssorl.training.engine import TrainingRun, _together, train, train_many
-from ssorl.training.memory import fitting, sizes, table_bytes
-from ssorl.training.scan import chunk
+from ssorl.training.engine import TrainingRun, _group_size, train, train_many
+from ssorl.training.memory import max_runs, sizes, table_bytes
+from ssorl.training.scan import train_chunk
 from ssorl.training.tables import Dataset, bases, distinct, make_pool, make_table, shape_for
 from ssorl.utils.errors import DataError, SsorlError
 
@@ -23,17 +23,17 @@ DT = make("dt", layers=1, heads=1, width=8, context=3, max_time=0, batch=4, upda
 
 @pytest.fixture(scope="module")
 def runs():
-    """Three datasets of 15, 41 and 15 steps; the third differs from the first in its rewards alone."""
-    one, two = make_episodes([5, 4, 6]), make_episodes([20, 12, 9], seed=1)
-    three = replace(one, rew=one.rew + 1)
-    act = two.act.copy()
+    """Runs on three datasets of 15, 41 and 15 steps; the third differs from the first only in its rewards."""
+    first, second = make_episodes([5, 4, 6]), make_episodes([20, 12, 9], seed=1)
+    third = replace(first, rew=first.rew + 1)
+    act = second.act.copy()
     act[7:] = np.nan
     return [
-        TrainingRun(one, 0),
-        TrainingRun(two, 1),
-        TrainingRun(one.with_actions(one.act / 2), 2, np.array([1, 8, 2])),
-        TrainingRun(two.with_actions(act), 3),
-        TrainingRun(replace(three, obs=three.obs.copy()), 4),
+        TrainingRun(first, 0),
+        TrainingRun(second, 1),
+        TrainingRun(first.with_actions(first.act / 2), 2, np.array([1, 8, 2])),
+        TrainingRun(second.with_actions(act), 3),
+        TrainingRun(replace(third, obs=third.obs.copy()), 4),
     ]
 
 
@@ -43,36 +43,36 @@ def alone(runs):
 
 
 def leaves(trained):
-    return jax.tree.leaves([one[:4] for one in trained]) + [x for one in trained for x in one.curve.values()]
+    return jax.tree.leaves([result[:4] for result in trained]) + [x for r in trained for x in r.curve.values()]
 
 
-def test_one_after_another_has_the_bits_of_separate_calls(runs, alone):
-    before = chunk._cache_size()
+def test_runs_in_sequence_have_the_bits_of_separate_calls(runs, alone):
+    before = train_chunk._cache_size()
     got = train_many(AGENT, runs, every=4)
     for a, b in zip(leaves(got), leaves(alone), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert chunk._cache_size() - before == 1  # one shape for all, whatever their lengths
+    assert train_chunk._cache_size() - before == 1  # one shape for all lengths
 
 
-def test_together_is_as_close_as_in_one_program(runs, alone):
-    looks = []
-    got = train_many(AGENT, runs, every=4, callback=looks.append, together=True)
+def test_runs_in_one_program_equal_runs_alone_to_rounding(runs, alone):
+    snapshots = []
+    got = train_many(AGENT, runs, every=4, callback=snapshots.append, together=True)
     for a, b in zip(leaves(got), leaves(alone), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
-    assert {look.runs for look in looks} == {range(5)}
-    for run, done, shown in zip(runs, got, looks[0].scalers, strict=True):
-        np.testing.assert_array_equal(done.scaler.mean, standardiser(run.eps).mean)
-        assert shown is done.scaler
+    assert {s.runs for s in snapshots} == {range(5)}
+    for run, result, scaler in zip(runs, got, snapshots[0].scalers, strict=True):
+        np.testing.assert_array_equal(result.scaler.mean, standardiser(run.eps).mean)
+        assert scaler is result.scaler
 
 
-def test_windows_together(runs):
+def test_windows_of_runs_in_one_program(runs):
     alone = train(DT, runs[1], every=2)
     got = train_many(DT, runs[:2], every=2, together=True)[1]
     for a, b in zip(leaves([got]), leaves([alone]), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
 
-def test_runs_of_other_sizes(runs):
+def test_runs_of_different_sizes_raise_an_error(runs):
     other = make_episodes([5, 4], n_obs=4)
     with pytest.raises(DataError, match=r"run 1 \(memory\) has observations of 4 and actions of 2 numbers, run 0 .* 3"):
         train_many(AGENT, [runs[0], TrainingRun(other)])
@@ -81,20 +81,21 @@ def test_runs_of_other_sizes(runs):
 # Tables ----------------------------------------------------------------------------------------------------
 
 
-def test_a_dataset_is_there_once_whatever_its_actions(runs):
+def test_runs_that_differ_in_actions_share_a_dataset(runs):
     copy = replace(runs[1].eps, obs=runs[1].eps.obs.copy(), rew=runs[1].eps.rew.copy())
-    data, of = distinct([*(run.eps for run in runs), copy])
-    assert of == [0, 1, 0, 1, 2, 1] and [one.eps for one in data] == [runs[0].eps, runs[1].eps, runs[4].eps]
+    data, dataset_of = distinct([*(run.eps for run in runs), copy])
+    assert dataset_of == [0, 1, 0, 1, 2, 1]
+    assert [dataset.eps for dataset in data] == [runs[0].eps, runs[1].eps, runs[4].eps]
 
 
-def test_windows_of_a_later_dataset_are_its_own(runs):
-    """Steps of the second of two datasets; nothing of the padding, of the first or of a third is drawn."""
+def test_windows_belong_to_the_dataset_of_the_run(runs):
+    """A run on the second of two datasets draws no padding and no steps of the first dataset."""
     data = [
         Dataset(run.eps, Standardiser(np.full(3, n, np.float32), np.ones(3, np.float32)))
         for n, run in enumerate(runs[:2])
     ]
     shape = shape_for(data, [[0, 1]], 41)
-    assert shape == (64, 64, 64, 64)  # of 56 steps, 62 observations, 41 labels, 41 steps
+    assert shape == (64, 64, 64, 64)  # for 56 steps, 62 observations, 41 labels and 41 steps to train on
     eps, base = runs[1].eps, bases(data)[1]
     assert base == 15
     table = make_table(data, shape)
@@ -120,71 +121,71 @@ def test_a_single_dataset_is_not_rounded(runs):
 
 
 def test_all_groups_have_the_shape_of_the_largest(runs):
-    data, of = distinct([run.eps for run in runs])
-    assert shape_for(data, [[n] for n in of], 9).steps == 64 and shape_for(data, [[0, 2], [0]], 9).steps == 32
+    data, dataset_of = distinct([run.eps for run in runs])
+    assert shape_for(data, [[n] for n in dataset_of], 9).steps == 64 and shape_for(data, [[0, 2], [0]], 9).steps == 32
 
 
 # Memory ----------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_together_goes_in_groups(runs, alone, monkeypatch):
-    """Room for the table of all datasets, but for three runs only."""
-    need, whole = sizes(AGENT, 64, 0, 3, 2, 64), table_bytes(128, 128, 3)
-    monkeypatch.setattr(memory, "free_bytes", lambda device: int((3.5 * need.run + whole) / memory.SPARE))
-    looks = []
-    got = train_many(AGENT, runs, every=4, callback=looks.append, together=True)
-    assert [look.runs for look in looks[::3]] == [range(0, 2), range(2, 5)]
+def test_runs_on_several_datasets_that_do_not_fit_are_trained_in_groups(runs, alone, monkeypatch):
+    """The memory has room for the table of all datasets, but only for three runs."""
+    need, table = sizes(AGENT, 64, 0, 3, 2, 64), table_bytes(128, 128, 3)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: int((3.5 * need.run + table) / memory.USABLE))
+    snapshots = []
+    got = train_many(AGENT, runs, every=4, callback=snapshots.append, together=True)
+    assert [s.runs for s in snapshots[::3]] == [range(0, 2), range(2, 5)]
     for a, b in zip(leaves(got), leaves(alone), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_more_datasets_than_fit(runs, monkeypatch):
-    """A group then has room for a dataset each run, at the length that rounding may give it."""
+def test_groups_if_not_all_datasets_fit(runs, monkeypatch):
+    """Each run of a group then has room for its own dataset, at twice the size because of rounding."""
     need, own = sizes(AGENT, 64, 0, 3, 2, 64), 2 * table_bytes(41, 44, 3)
-    monkeypatch.setattr(memory, "free_bytes", lambda device: int(2.5 * (need.run + own) / memory.SPARE))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: int(2.5 * (need.run + own) / memory.USABLE))
     many = [Dataset(runs[1].eps, standardiser(runs[1].eps))] * 40
-    assert _together(AGENT, many, 40, 41) == 2
+    assert _group_size(AGENT, many, 40, 41) == 2
     shape = shape_for(many, [[0, 1]], 41)
     assert table_bytes(shape.steps, shape.rows, 3) <= 2 * own
 
 
-def test_a_table_is_whole_on_each_of_several_devices(monkeypatch):
+def test_each_of_several_devices_has_a_copy_of_the_table(monkeypatch):
     need = memory.Sizes(table=0, labels=10, steps=0, learnt=0, work=0)
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000 / memory.SPARE)
-    for devices, holds in ((1, 50), (2, 66)):  # 20 bytes each; 66 runs: 33 x 10 and 66 x 10 on each of two
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000 / memory.USABLE)
+    for devices, capacity in ((1, 50), (2, 66)):  # 20 bytes per run; on each of two devices 33 x 10 + 66 x 10
         monkeypatch.setattr(jax, "local_devices", lambda n=devices: [None] * n)
-        assert fitting(need, 1000, own=10) == holds
+        assert max_runs(need, 1000, own=10) == capacity
 
 
 # Checkpoints -----------------------------------------------------------------------------------------------
 
 
 class Stop(Exception):  # noqa: N818
-    """What a test ends a training with."""
+    """Raised by a test's callback to stop a training."""
 
 
 def stop_at(run, at):
-    def look(look):
-        if run in look.runs and look.at == at:
+    def callback(snapshot):
+        if run in snapshot.runs and snapshot.at == at:
             raise Stop
 
-    return look
+    return callback
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_a_stopped_training_goes_on(tmp_path, runs, together):
+def test_a_stopped_training_is_resumed(tmp_path, runs, together):
     with pytest.raises(Stop):
         train_many(AGENT, runs, every=4, callback=stop_at(3, 8), folder=tmp_path, together=together)
     files = sorted(p.name for p in tmp_path.glob("run*.npz"))
     assert files == (["runs-0-4.npz"] if together else ["run-0.npz", "run-1.npz", "run-2.npz", "run-3.npz"])
-    heard = []
-    got = train_many(AGENT, runs, 4, None, lambda n, note: heard.append((n, note)), together, tmp_path)
-    assert sum(n for n, note in heard if note == "from a checkpoint") == (5 * 4 if together else 3 * 12 + 4)
+    progress = []
+    got = train_many(AGENT, runs, 4, None, lambda n, note: progress.append((n, note)), together, tmp_path)
+    assert sum(n for n, note in progress if note == "from a checkpoint") == (5 * 4 if together else 3 * 12 + 4)
     for a, b in zip(leaves(got), leaves(train_many(AGENT, runs, every=4, together=together)), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_group_on_other_trajectories_is_another_training(tmp_path, runs):
+def test_a_group_on_other_trajectories_is_not_resumed(tmp_path, runs):
     with pytest.raises(Stop):
         train_many(AGENT, runs[:2], every=4, callback=stop_at(0, 8), folder=tmp_path, together=True)
     other = [runs[0], runs[1]._replace(eps=replace(runs[1].eps, rew=runs[1].eps.rew + 1))]
@@ -192,11 +193,11 @@ def test_a_group_on_other_trajectories_is_another_training(tmp_path, runs):
         train_many(AGENT, other, every=4, folder=tmp_path)
 
 
-def test_runs_on_other_trajectories_may_join(tmp_path, runs, alone):
-    """What a call on one dataset left is taken up by one on two."""
+def test_runs_on_other_trajectories_can_be_added(tmp_path, runs, alone):
+    """A call on two datasets resumes the checkpoints of a call on one of them."""
     train_many(AGENT, [runs[0]], every=4, folder=tmp_path)
-    looks = []
-    got = train_many(AGENT, runs[:2], every=4, callback=lambda look: looks.append(list(look.runs)), folder=tmp_path)
-    assert looks == [[1]] * 3
+    trained = []
+    got = train_many(AGENT, runs[:2], every=4, callback=lambda s: trained.append(list(s.runs)), folder=tmp_path)
+    assert trained == [[1]] * 3
     for a, b in zip(leaves(got), leaves(alone[:2]), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -405,7 +405,7 @@ def test_each_of_several_gpus_runs_the_kernels_of_its_own_runs():
     like = jax.eval_shape(lambda: network(14, (256, 256), 1, runs=6, rows=1024))
     like = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=cut), like)
     f = jax.vmap(partial(values_and_gradients, fused.fused_mlp))
-    f = jax.shard_map(f, mesh=mesh, in_specs=RUNS, out_specs=RUNS, check_vma=False)  # as in `scan.chunk`
+    f = jax.shard_map(f, mesh=mesh, in_specs=RUNS, out_specs=RUNS, check_vma=False)  # as in `scan.train_chunk`
     with jax.sharding.use_abstract_mesh(mesh):
         text = jax.jit(f).trace(*like).lower(lowering_platforms=("cuda",)).as_text()
     calls = [line for line in text.splitlines() if "xla.gpu.triton" in line or "triton_kernel_call" in line]
