@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from ssorl.data.episodes import Meta
     from ssorl.data.stream import Stream
     from ssorl.idm.base import IdmSpec
+    from ssorl.idm.fill import LabelledData
     from ssorl.idm.label import Labeller
+    from ssorl.idm.stream import StreamLabelling
     from ssorl.utils.progress import Progress
 
 
@@ -80,6 +82,7 @@ class Label:
         from ssorl.data.formats import writer
         from ssorl.idm.base import IdmSpec
         from ssorl.idm.fill import resolve
+        from ssorl.utils.files import atomic
         from ssorl.utils.progress import Progress
 
         options = self.model
@@ -93,44 +96,37 @@ class Label:
         with Progress(
             {"reading": (0, "steps"), "fitting": (updates, "updates"), "labelling": (0, "steps")}
         ) as progress:
-            report = label(model, format_module, progress)
-        result = {**report, "out": str(self.out), "idm": options.idm, "preset": options.preset}
+            labelled = label(model, progress)
+            with self._write_side_outputs(labelled.ready) as write_report, atomic(self.out) as fresh:
+                labelled.write(fresh, format_module)
+                write_report(labelled.report)
+        result = {**labelled.report, "out": str(self.out), "idm": options.idm, "preset": options.preset}
         if self.json:
             return print_json(result)
         from ssorl.cli.tables import show_labels
 
         return show_labels(result, [str(path) for path in (self.out, *self._side_outputs())])
 
-    def _label_in_memory(self, model: IdmSpec | Labeller, format_module: Any, progress: Progress) -> dict:
-        """Label with all data in memory, write everything, and return the report."""
-        from ssorl.data import save
+    def _label_in_memory(self, model: IdmSpec | Labeller, progress: Progress) -> LabelledData:
+        """Label with all data in memory."""
         from ssorl.idm.fill import fill
 
         eps, learn_from, truth = self._load()
         _warn_of_proxies(eps.meta, progress)
         progress.totals["labelling"] = (int((~eps.labelled).sum()), "steps")
         rounds, seed = self.model.self_train or 0, self.split.seed or 0
-        labelled = fill(eps, model, seed, rounds, learn_from=learn_from, truth=truth, progress=progress)
-        with self._write_side_outputs(labelled.ready) as write_report:
-            write_report(labelled.report)
-            save(labelled.eps, self.out, self.to, self.force, labelled.extras)
-        return labelled.report
+        return fill(eps, model, seed, rounds, learn_from=learn_from, truth=truth, progress=progress)
 
-    def _label_stream(self, model: IdmSpec | Labeller, format_module: Any, progress: Progress) -> dict:
-        """Label in parts with a few trajectories in memory at a time, write everything, and return the report."""
+    def _label_stream(self, model: IdmSpec | Labeller, progress: Progress) -> StreamLabelling:
+        """Label with a few trajectories in memory at a time, while they are written."""
         from ssorl.idm.base import IdmSpec
-        from ssorl.idm.stream import filling
-        from ssorl.utils.files import atomic
+        from ssorl.idm.fill import fill
 
         passes = 1 + max(1, model.passes) if isinstance(model, IdmSpec) else 1
         stream, first = self._open_stream(progress, passes)
         _warn_of_proxies(stream.meta, progress)
         progress.totals["labelling"] = (stream.n_steps - int(stream.start[first]), "steps")
-        labelled = filling(stream, model, self.split.seed or 0, first, progress)
-        with self._write_side_outputs(labelled.ready) as write_report, atomic(self.out) as fresh:
-            format_module.save_parts(labelled.about, labelled.parts(progress), fresh)
-            write_report(labelled.report)
-        return labelled.report
+        return fill(stream, model, self.split.seed or 0, first=first, progress=progress)
 
     def _side_outputs(self) -> list[Path]:
         """Return the paths to write besides the trajectories: the report, its numbers, the model."""

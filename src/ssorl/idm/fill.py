@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import cast, overload
 
 import numpy as np
 
 from ssorl.data.episodes import Episodes
+from ssorl.data.formats.base import Format
+from ssorl.data.stream import Stream
 from ssorl.idm import IDMS, serialise
-from ssorl.idm.base import IdmSpec
-from ssorl.idm.label import Labeller, Labels, filled, label, labeller
+from ssorl.idm.base import FittedIdm, IdmSpec
+from ssorl.idm.label import Labeller, Labels, filled, label, labeller, nothing_missing, nothing_to_learn
 from ssorl.idm.quality import report, report_rounds
-from ssorl.idm.selftrain import self_train
-from ssorl.utils.errors import DataError, SsorlError, nearest
+from ssorl.idm.selftrain import Round, self_train_many
+from ssorl.idm.stream import StreamLabelling, fill_stream
+from ssorl.utils.errors import SsorlError, nearest
 from ssorl.utils.registry import TrustedName
 from ssorl.utils.validation import check_seed
 
@@ -33,8 +38,12 @@ class LabelledData:
 
     @property
     def extras(self) -> dict[str, np.ndarray]:
-        """What to write beside the actions."""
+        """Return the arrays to write beside the actions: which are proxies, their std, which are extrapolated."""
         return {"proxy": self.labels.proxy, "act_std": self.labels.std, "unseen": self.labels.unseen}
+
+    def write(self, path: Path, format: Format) -> None:
+        """Write the trajectories to a temporary path."""
+        format.save(self.eps, path, self.extras)
 
 
 def resolve(
@@ -84,58 +93,107 @@ def resolve(
     raise SsorlError(f"--idm {name}: no inverse dynamics model or folder has that name; {hint}")
 
 
-def fill(
-    eps: Episodes,
+Fitted = FittedIdm | Labeller | Sequence[Round]  # a fitted model, one that can label already, or self-trained ones
+Progress = Callable[[str, int, str], None]  # called with what is done, the units of it since the last call, and a note
+
+
+def fit_models(
     model: IdmSpec | Labeller,
+    datasets: Sequence[tuple[Episodes, int]],
+    rounds: int = 0,
+    progress: Progress | None = None,
+) -> Sequence[Fitted]:
+    """Fit one model to each dataset; a model that was fitted before is returned once for each.
+
+    Args:
+        model: a configuration, or a fitted model.
+        datasets: pairs of trajectories and seed.
+        rounds: rounds of self-training (Algorithm 2 of the paper); if above 0, all rounds of each dataset are returned.
+        progress: called with "fitting" and the units of work done.
+
+    Raises:
+        DataError: a dataset has too few actions, or a fit diverged.
+    """
+    if isinstance(model, Labeller):
+        return [model] * len(datasets)
+    for eps, _ in datasets:
+        if not eps.labelled.any():
+            raise nothing_to_learn(eps.meta.source)
+
+    def report(number: int, _: object) -> None:
+        if progress:
+            progress("fitting", len(datasets) * model.work, f"round {number} of {rounds}")
+
+    if rounds:
+        return self_train_many(datasets, model, None, rounds, report)
+    return model.fit_many(datasets, progress and partial(progress, "fitting"))
+
+
+@overload
+def fill(
+    data: Episodes,
+    model: IdmSpec | Fitted,
     seed: int = 0,
     rounds: int = 0,
     learn_from: Episodes | None = None,
     truth: np.ndarray | None = None,
-    progress: Callable[[str, int, str], None] | None = None,
-) -> LabelledData:
-    """Fill every missing action, by a model fitted to the steps that have one or by one that was fitted before.
+    progress: Progress | None = None,
+) -> LabelledData: ...
 
-    Fitting uses `eps`, or `learn_from` where the labelled trajectories are not among those to be filled; with `rounds`
-    the model is self-trained. `truth` is used for the report alone. `progress(what, n, note)` hears of `n` updates or
-    steps done.
+
+@overload
+def fill(
+    data: Stream,
+    model: IdmSpec | Labeller,
+    seed: int = 0,
+    *,
+    first: int = 0,
+    progress: Progress | None = None,
+) -> StreamLabelling: ...
+
+
+def fill(
+    data: Episodes | Stream,
+    model: IdmSpec | Fitted,
+    seed: int = 0,
+    rounds: int = 0,
+    learn_from: Episodes | None = None,
+    truth: np.ndarray | None = None,
+    progress: Progress | None = None,
+    first: int = 0,
+) -> LabelledData | StreamLabelling:
+    """Fill in a proxy action at each step without an action. Every way of labelling data calls this function.
+
+    Args:
+        data: the trajectories, or a stream of trajectories that do not fit into memory.
+        model: a configuration, which is fitted to the known actions, or a model that was fitted before.
+        seed: seed of the fit.
+        rounds: rounds of self-training; not for a stream.
+        learn_from: trajectories to fit the model to, if they are not among `data`; not for a stream.
+        truth: true actions [S, A], used for the report only; a stream brings its own.
+        progress: called as `progress(what, n, note)` with "fitting" and updates, or "labelling" and steps.
+        first: of a stream: number of the first trajectory to fill in; the model is fitted to those before it, too.
+
+    Returns:
+        The labelled trajectories. Those of a stream are computed part by part while `write` writes them.
+
+    Raises:
+        DataError: no action is missing, or none is known and no fitted model was given.
     """
     check_seed(seed, "--seed")
-    if eps.labelled.all():
-        raise nothing_missing(eps.meta.source)
-    if isinstance(model, Labeller):
-        ready, told = model, {}
-    else:
-        ready, told = _fitted(learn_from or eps, model, seed, rounds, truth, progress)
-    labels = label(ready, eps, progress=progress and (lambda n: progress("labelling", n, "")))
-    return LabelledData(filled(eps, labels, ready), labels, ready, report(eps, labels, ready, truth) | told)
-
-
-def _fitted(eps: Episodes, config: IdmSpec, seed: int, rounds: int, truth, progress) -> tuple[Labeller, dict]:
-    if not eps.labelled.any():
-        raise nothing_to_learn(eps.meta.source)
-
-    def tell(n: int, note: str) -> None:
-        if progress:
-            progress("fitting", n, note)
-
-    if not rounds:
-        return labeller(config.fit(eps, seed, tell), eps), {}
-    done = self_train(eps, config, None, rounds, seed, lambda r, _: tell(config.work, f"round {r} of {rounds}"))
-    # What was moved over is known by its proxies only, so `eps`, not the grown set, tells how good the last model is.
-    return labeller(done[-1].idm, eps), {"rounds": report_rounds(done, eps, truth)}
-
-
-def nothing_missing(source: str) -> DataError:
-    """What to say where every action is known."""
-    return DataError(
-        f"{source}: every step has an action already, so nothing is to be filled in; to measure labels against the "
-        "truth hide some actions with --fraction and --quality"
-    )
-
-
-def nothing_to_learn(source: str) -> DataError:
-    """What to say where no action is known."""
-    return DataError(
-        f"{source}: no step has an action, so nothing can teach an inverse dynamics model; add labelled trajectories "
-        "(--labelled) or name a model that was saved (--idm FOLDER)"
-    )
+    if isinstance(data, Stream):
+        if not isinstance(model, IdmSpec | Labeller):
+            raise TypeError("a stream is labelled by an IdmSpec or a Labeller")
+        return fill_stream(data, model, seed, first, progress)
+    if data.labelled.all():
+        raise nothing_missing(data.meta.source)
+    learn_from = data if learn_from is None else learn_from
+    if isinstance(model, IdmSpec):
+        (model,) = fit_models(model, [(learn_from, seed)], rounds, progress)
+    history = [] if isinstance(model, FittedIdm | Labeller) else model
+    # Self-training adds steps whose actions are proxies, so the quality is measured on the steps with true actions.
+    idm = history[-1].idm if history else model
+    ready = idm if isinstance(idm, Labeller) else labeller(cast(FittedIdm, idm), learn_from)
+    labels = label(ready, data, progress=progress and (lambda n: progress("labelling", n, "")))
+    by_round = {"rounds": report_rounds(list(history), learn_from, truth)} if history else {}
+    return LabelledData(filled(data, labels, ready), labels, ready, report(data, labels, ready, truth) | by_round)

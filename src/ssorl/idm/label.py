@@ -203,3 +203,19 @@ def predict(idm: FittedIdm, eps: Episodes, steps: np.ndarray, block: int | None 
         out.mean[done : done + len(chosen)], out.std[done : done + len(chosen)] = mean, std
         done += len(chosen)
     return out
+
+
+def nothing_missing(source: str) -> DataError:
+    """Return the error of data in which no action is missing."""
+    return DataError(
+        f"{source}: every step has an action already, so nothing is to be filled in; to measure labels against the "
+        "truth hide some actions with --fraction and --quality"
+    )
+
+
+def nothing_to_learn(source: str) -> DataError:
+    """Return the error of data in which no action is known."""
+    return DataError(
+        f"{source}: no step has an action, so nothing can teach an inverse dynamics model; add labelled trajectories "
+        "(--labelled) or name a model that was saved (--idm FOLDER)"
+    )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ssorl.data.episodes import Episodes, concat
 from ssorl.data.stream import Header, LabelledPart, Stream
 from ssorl.idm.base import IdmSpec
-from ssorl.idm.fill import nothing_missing, nothing_to_learn
-from ssorl.idm.label import Labeller, filled_meta, label, labeller
+from ssorl.idm.label import Labeller, filled_meta, label, labeller, nothing_missing, nothing_to_learn
 from ssorl.idm.quality import Tally
 from ssorl.utils.validation import check_seed
 
@@ -28,6 +29,7 @@ class StreamLabelling:
     first: int  # the trajectories before this number were there to be learnt from only
     ready: Labeller
     tally: Tally
+    progress: Progress | None = None
 
     @property
     def about(self) -> Header:
@@ -37,7 +39,11 @@ class StreamLabelling:
         meta = filled_meta(self.ready, stream.meta, stream.n_act, n_steps, n_missing(stream, self.first))
         return Header(meta, len(stream) - self.first, n_steps, stream.n_obs, n_act)
 
-    def parts(self, progress: Progress | None = None) -> Iterator[LabelledPart]:
+    def write(self, path: Path, format: Any) -> None:
+        """Label the parts and write them to a temporary path, by a format that has `save_parts`."""
+        format.save_parts(self.about, self.parts(), path)
+
+    def parts(self) -> Iterator[LabelledPart]:
         """The trajectories with their actions, and what goes beside these; once."""
         meta = self.about.meta
         for part in self.stream.parts():
@@ -46,8 +52,8 @@ class StreamLabelling:
             # Every step of a part counts, labelled or not: reading and writing it takes its time too.
             labels = label(self.ready, part.eps)
             self.tally.add(part.eps, labels, part.truth)
-            if progress:
-                progress("labelling", part.eps.n_steps, "")
+            if self.progress:
+                self.progress("labelling", part.eps.n_steps, "")
             extras = {"proxy": labels.proxy, "act_std": labels.std, "unseen": labels.unseen}
             yield replace(part.eps, act=labels.act, meta=meta), extras
 
@@ -62,10 +68,10 @@ def n_missing(stream: Stream, first: int = 0) -> int:
     return int((stream.lengths - stream.n_labelled)[first:].sum())
 
 
-def filling(
+def fill_stream(
     stream: Stream, model: IdmSpec | Labeller, seed: int = 0, first: int = 0, progress: Progress | None = None
 ) -> StreamLabelling:
-    """Make ready to fill every missing action from trajectory `first` on: what `fill` is to data in memory.
+    """Fit or take a model for a stream, and return the labelling, which is done while it is written; see `fill`.
 
     The same model is fitted as there, and gives the same labels, as long as the labelled trajectories have no more
     than `LEARN` steps.
@@ -74,7 +80,7 @@ def filling(
     if not n_missing(stream, first):
         raise nothing_missing(stream.meta.source)
     ready = model if isinstance(model, Labeller) else _fitted(stream, model, seed, progress)
-    return StreamLabelling(stream, first, ready, Tally(ready, n_missing(stream, first)))
+    return StreamLabelling(stream, first, ready, Tally(ready, n_missing(stream, first)), progress)
 
 
 def _fitted(stream: Stream, spec: IdmSpec, seed: int, progress: Progress | None) -> Labeller:

@@ -20,13 +20,11 @@ import numpy as np
 from ssorl.data.episodes import Episodes
 from ssorl.data.split import Split, apply, truth
 from ssorl.evaluation.policy import TrainedPolicy
-from ssorl.idm.base import FittedIdm
-from ssorl.idm.fill import LabelledData, fill
-from ssorl.idm.label import Labeller, labeller
-from ssorl.idm.quality import report_rounds
-from ssorl.idm.selftrain import Round, self_train_many
+from ssorl.idm.base import IdmSpec
+from ssorl.idm.fill import Fitted, LabelledData, fill, fit_models
+from ssorl.idm.label import Labeller
 from ssorl.pipeline.hooks import Listener, StageStore
-from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey, draw
+from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey, TrainingPlan, draw
 from ssorl.pipeline.scoring import evaluate_by_fqe, evaluate_by_rollouts, score_snapshot, trained_policy
 from ssorl.training.engine import Trained, TrainingRun, train_many
 from ssorl.utils.errors import SsorlError
@@ -74,7 +72,7 @@ def run(eps: Episodes, plan: Plan, store: StageStore | None = None, listener: Li
         listener.has_split(plan, tasks)
 
     with store.stage("labels"):
-        filled = label(plan, tasks, store, listener) if plan.idm is not None and "ss" in plan.variants else {}
+        filled = label(plan.idm, tasks, store, listener) if plan.idm is not None and "ss" in plan.variants else {}
         listener.has_labelled(plan, filled)
 
     with store.stage("training"):
@@ -113,12 +111,16 @@ def hide_actions(eps: Episodes, split: Split | None) -> SplitData:
 
 
 def label(
-    plan: Plan, tasks: dict[SplitKey, SplitData], store: StageStore, listener: Listener, rounds: int = 0
+    idm: IdmSpec | Labeller,
+    tasks: dict[SplitKey, SplitData],
+    store: StageStore,
+    listener: Listener,
+    rounds: int = 0,
 ) -> dict[SplitKey, LabelledData]:
     """Fit an inverse dynamics model to each task's known actions and fill in proxies for the missing ones.
 
     Args:
-        plan: names the model.
+        idm: the model's configuration, or a model that was fitted before.
         tasks: the split datasets.
         store: labels that it holds are loaded, new ones are saved.
         listener: reports progress.
@@ -134,20 +136,15 @@ def label(
         with lock:
             listener.progress(what, n, note)
 
-    def fill_in(key: SplitKey, fitted: FittedIdm | Labeller | list[Round]) -> LabelledData:
+    def fill_in(key: SplitKey, fitted: Fitted) -> LabelledData:
         data, whole = tasks[key].data, tasks[key].whole
-        true_actions = None if whole is None else whole.act
-        idm = fitted[-1].idm if isinstance(fitted, list) else fitted
-        model = idm if isinstance(idm, Labeller) else labeller(idm, data)
-        labels = fill(data, model, key.seed, truth=true_actions, progress=report)
-        if isinstance(fitted, list):
-            labels = replace(labels, report=labels.report | {"rounds": report_rounds(fitted, data, true_actions)})
+        labels = fill(data, fitted, key.seed, truth=None if whole is None else whole.act, progress=report)
         store.save_labels(key, labels)
         return labels
 
     for first in range(0, len(missing), size):
         group = missing[first : first + size]
-        fitted = fit_idms(plan, [(tasks[key].data, key.seed) for key in group], listener, rounds)
+        fitted = fit_models(idm, [(tasks[key].data, key.seed) for key in group], rounds, listener.progress)
         labelled |= zip(group, _map_threads(fill_in, group, fitted), strict=True)
     return {key: labels for key, labels in labelled.items() if labels is not None}
 
@@ -162,29 +159,6 @@ def _map_threads(function: Callable[..., Result], *args: Sequence[Any]) -> list[
         return list(pool.map(function, *args))
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def fit_idms(
-    plan: Plan, datasets: list[tuple[Episodes, int]], listener: Listener, rounds: int = 0
-) -> Sequence[FittedIdm | Labeller | list[Round]]:
-    """Fit one inverse dynamics model to each dataset; a saved model is returned as it is, once for each dataset.
-
-    Args:
-        plan: names the model.
-        datasets: pairs of trajectories and seed.
-        listener: reports progress.
-        rounds: rounds of self-training; if above 0, all rounds of each dataset are returned.
-    """
-    if isinstance(plan.idm, Labeller) or plan.idm is None:
-        return [plan.idm] * len(datasets)  # type: ignore[list-item]
-    if rounds:
-        updates = len(datasets) * plan.idm.work
-
-        def report(number: int, _: object) -> None:
-            listener.progress("fitting", updates, f"round {number} of {rounds}")
-
-        return self_train_many(datasets, plan.idm, None, rounds, report)
-    return plan.idm.fit_many(datasets, partial(listener.progress, "fitting"))
 
 
 # Train -----------------------------------------------------------------------------------------------------
@@ -240,7 +214,7 @@ def keep_certain(filled: LabelledData, share: float | None) -> Episodes:
 
 
 def train(
-    plan: Plan,
+    plan: TrainingPlan,
     runs: dict[TrainingKey, TrainingRun],
     store: StageStore,
     listener: Listener,

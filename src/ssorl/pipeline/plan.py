@@ -51,15 +51,36 @@ class TrainingKey(NamedTuple):
         return f"{self.variant}{'' if self.quality is None else f' at quality {self.quality:g}'}, seed {self.seed}"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """All choices that, with the trajectories, determine a result.
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """What trainings and their evaluation need: the agent, the environment and the learning curve."""
+
+    agent: Agent
+    env: str | None  # environment of the evaluation; None: values are estimated by fitted-Q evaluation
+    episodes: int  # evaluation episodes of each policy
+    policy: Literal["average", "last"]  # which weights are evaluated and saved
+    looks: int  # snapshots of a training, the points of its learning curve
+
+    @property
+    def every(self) -> int:
+        """Return the number of updates between two snapshots, a multiple of the agent's period."""
+        period = self.agent.period
+        return max(period, -(-self.agent.updates // (self.looks * period)) * period)
+
+    @property
+    def snapshot_updates(self) -> list[int]:
+        """Return the numbers of updates after which snapshots are taken; the last one is the end of the training."""
+        return [*range(self.every, self.agent.updates, self.every), self.agent.updates]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(TrainingPlan):
+    """What a run needs: all choices that, with the trajectories, determine its result.
 
     A seed determines the split, the inverse dynamics model, the initial weights and the batches.
     """
 
     names: dict[str, str]  # the names of agent, idm and preset that the user gave
-    agent: Agent
     idm: IdmSpec | Labeller | None  # None: the agent trains on steps without actions
     setup: str | None  # name of the split; None: the data lacks actions already, and they are not known
     recipe: dict[str, Any]  # parameters of the split, without quality and seed
@@ -67,10 +88,6 @@ class Plan:
     seeds: tuple[int, ...]
     variants: tuple[str, ...]
     certain: float | None  # share of proxy actions to train on, lowest predicted std first; None: all
-    env: str | None  # environment of the evaluation; None: values are estimated by fitted-Q evaluation
-    episodes: int  # evaluation episodes of each policy
-    policy: Literal["average", "last"]  # which weights are evaluated and saved
-    looks: int  # snapshots of a training, the points of its learning curve
     notes: tuple[str, ...] = ()  # for the user, before the run starts
 
     @property
@@ -86,17 +103,6 @@ class Plan:
     def training_keys(self) -> list[TrainingKey]:
         """Return the keys of all trainings, each once."""
         return list(dict.fromkeys(self.training_key(v, key) for v in self.variants for key in self.split_keys))
-
-    @property
-    def every(self) -> int:
-        """Return the number of updates between two snapshots, a multiple of the agent's period."""
-        period = self.agent.period
-        return max(period, -(-self.agent.updates // (self.looks * period)) * period)
-
-    @property
-    def snapshot_updates(self) -> list[int]:
-        """Return the numbers of updates after which snapshots are taken; the last one is the end of the training."""
-        return [*range(self.every, self.agent.updates, self.every), self.agent.updates]
 
 
 def make_plan(
@@ -192,19 +198,19 @@ def make_plan(
     certain = arguments.check_certain(certain)
     idm = idm or DEFAULT_IDM
     plan = Plan(
-        {"agent": name, "idm": idm_name(idm), "preset": preset},
-        learner,
-        arguments.resolve_idm(idm, preset, idm_updates, idm_members) if learner.view.needs_actions else None,
-        setup,
-        recipe,
-        qualities,
-        seeds,
-        variants,
-        certain,
-        env_name,
-        EPISODES if episodes is None else arguments.check_count("--episodes", episodes),
-        policy,
-        SNAPSHOTS.get(preset, 5),
+        agent=learner,
+        env=env_name,
+        episodes=EPISODES if episodes is None else arguments.check_count("--episodes", episodes),
+        policy=policy,
+        looks=SNAPSHOTS.get(preset, 5),
+        names={"agent": name, "idm": idm_name(idm), "preset": preset},
+        idm=arguments.resolve_idm(idm, preset, idm_updates, idm_members) if learner.view.needs_actions else None,
+        setup=setup,
+        recipe=recipe,
+        qualities=qualities,
+        seeds=seeds,
+        variants=variants,
+        certain=certain,
     )
     _check(plan, eps)
     if env_name is None:

@@ -14,7 +14,7 @@ from ssorl.data.stats import Standardiser
 from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.evaluation.rollout import evaluate
 from ssorl.pipeline.hooks import Listener, Log
-from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey
+from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey, TrainingPlan
 from ssorl.training.engine import Snapshot, Trained, TrainingRun
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.networks import Params
@@ -40,7 +40,7 @@ class EvalResult(NamedTuple):
 # Snapshots of trainings -------------------------------------------------------------------------------------
 
 
-def score_snapshot(plan: Plan, runs: list[TrainingRun], log: Log, snapshot: Snapshot) -> np.ndarray | None:
+def score_snapshot(plan: TrainingPlan, runs: list[TrainingRun], log: Log, snapshot: Snapshot) -> np.ndarray | None:
     """Evaluate the policies of a snapshot for the learning curve; no choice depends on these scores.
 
     Args:
@@ -60,14 +60,14 @@ def score_snapshot(plan: Plan, runs: list[TrainingRun], log: Log, snapshot: Snap
     return scores
 
 
-def snapshot_params(plan: Plan, snapshot: Snapshot) -> Params:
+def snapshot_params(plan: TrainingPlan, snapshot: Snapshot) -> Params:
     """Return the policy weights of a snapshot on the host, with a leading axis of runs."""
     params = snapshot.average if plan.policy == "average" else jax.vmap(plan.agent.policy)(snapshot.state)
     return jax.device_get(params)
 
 
 def snapshot_policies(
-    plan: Plan, runs: Sequence[TrainingRun], scalers: Sequence[Standardiser], params: Params
+    plan: TrainingPlan, runs: Sequence[TrainingRun], scalers: Sequence[Standardiser], params: Params
 ) -> list[TrainedPolicy]:
     """Return the policy of each run of a snapshot.
 
@@ -86,7 +86,7 @@ def snapshot_policies(
 
 
 def quick_scores(
-    plan: Plan, players: Sequence[TrainedPolicy], progress: Callable[[int, str], None] | None = None
+    plan: TrainingPlan, players: Sequence[TrainedPolicy], progress: Callable[[int, str], None] | None = None
 ) -> np.ndarray:
     """Return each policy's mean return in `CURVE_EPISODES` episodes, [P]; NaN for a policy that has diverged."""
     try:
@@ -97,7 +97,7 @@ def quick_scores(
     return np.concatenate([quick_scores(plan, [player], progress) for player in players])
 
 
-def trained_policy(plan: Plan, eps: Episodes, trained: Trained) -> TrainedPolicy:
+def trained_policy(plan: TrainingPlan, eps: Episodes, trained: Trained) -> TrainedPolicy:
     """Return the policy of a finished training on `eps`, with averaged or last weights as the plan says."""
     params = trained.average if plan.policy == "average" else trained.policy
     return TrainedPolicy(plan.agent, params, trained.scaler, eps.meta.low, eps.meta.high)
@@ -107,7 +107,7 @@ def trained_policy(plan: Plan, eps: Episodes, trained: Trained) -> TrainedPolicy
 
 
 def evaluate_by_rollouts(
-    plan: Plan, players: dict[TrainingKey, TrainedPolicy], tasks: object, listener: Listener
+    plan: TrainingPlan, players: dict[TrainingKey, TrainedPolicy], tasks: object, listener: Listener
 ) -> EvalResult:
     """Play all episodes of all policies at once; if a policy has diverged, one by one, with NaN for its returns.
 

@@ -33,13 +33,13 @@ class ReturnScale(NamedTuple):
 RAW_RETURNS = ReturnScale(0.0, 100.0, False)
 
 
-def scale_of(plan: Plan, eps: Episodes) -> ReturnScale:
-    """Return the scale of a plan: D4RL's reference scores of the environment, else those of the dataset."""
+def scale_of(env: str | None, eps: Episodes) -> ReturnScale:
+    """Return the scale of an evaluation: D4RL's reference scores of the environment, else those of the dataset."""
     from ssorl.envs import SCORES
 
-    if plan.env is None:  # FQE estimates discounted returns, which reference scores do not fit
+    if env is None:  # FQE estimates discounted returns, which reference scores do not fit
         return RAW_RETURNS
-    name = plan.env if plan.env in SCORES else plan.env.split("-v")[0].lower()
+    name = env if env in SCORES else env.split("-v")[0].lower()
     if name in SCORES:
         return ReturnScale(SCORES[name].random, SCORES[name].expert, True)
     if eps.meta.random_return is not None and eps.meta.expert_return is not None:
@@ -57,7 +57,7 @@ def cell_result(plan: Plan, eps: Episodes, outcome: Outcome, quality: float | No
         quality: a quality of the plan.
         about: entries that do not follow from the outcome: title, command, config, timings, ...
     """
-    scale, cells = scale_of(plan, eps), [cell for cell in plan.split_keys if cell.quality == quality]
+    scale, cells = scale_of(plan.env, eps), [cell for cell in plan.split_keys if cell.quality == quality]
     scores = {}
     for variant in plan.variants:
         returns = [scale(outcome.returns[plan.training_key(variant, cell)]) for cell in cells]

@@ -27,7 +27,7 @@ from ssorl.pipeline import algorithm1, scoring
 from ssorl.pipeline.algorithm1 import SplitData
 from ssorl.pipeline.arguments import fit_to_task
 from ssorl.pipeline.hooks import Listener
-from ssorl.pipeline.plan import Plan
+from ssorl.pipeline.plan import TrainingPlan
 from ssorl.runs.result import ReturnScale, json_values, scale_of
 from ssorl.study.cell import Cell
 from ssorl.study.datasets import LoadedData, check_unchanged, dataset
@@ -117,9 +117,9 @@ def _compute_returns(store: Path, batch: list[Cell], locked: list[Cell], listene
     with clock("labels"):
         tasks = _tasks(batch, data.eps)
         with_idm = {cell: task for cell, task in tasks.items() if cell.idm is not None and _lacks_actions(task)}
-        labelled = label_cells(plan, with_idm, models, listener)
+        labelled = label_cells(with_idm, models, listener)
         runs = {cell: _run(cell, tasks[cell], labelled.get(cell)) for cell in batch}
-        scale = scale_of(plan, data.eps)
+        scale = scale_of(plan.env, data.eps)
         labels = {cell: _describe_labels(cell, tasks[cell], labelled.get(cell), scale) for cell in locked}
     # The results of the cells that measure only the labels are known too.
     cell_of = {cell.labels: cell for cell in locked if cell.labels and labels[cell]["idm"]}
@@ -145,7 +145,7 @@ def _compute_returns(store: Path, batch: list[Cell], locked: list[Cell], listene
         clear_work(models.work)
 
 
-def plan_of(cell: Cell, eps: Episodes) -> Plan:
+def plan_of(cell: Cell, eps: Episodes) -> TrainingPlan:
     """Return the plan for training and evaluating a cell.
 
     Args:
@@ -160,9 +160,8 @@ def plan_of(cell: Cell, eps: Episodes) -> Plan:
         raise SsorlError(f"{cell.dataset}: names no environment for rollouts; name it as `env` in the study's base")
     horizon(require_trusted(env, cell.dataset, WITHOUT_MODULE))  # raises a clear error if there is no such environment
     agent = fit_to_task(agent_of(cell.agent, dict(cell.settings)), env, eps)
-    names = {"agent": cell.agent, "idm": "", "preset": ""}
     policy: Any = cell.policy
-    return Plan(names, agent, None, None, {}, (), (), (), None, env, cell.episodes, policy, cell.looks)
+    return TrainingPlan(agent=agent, env=env, episodes=cell.episodes, policy=policy, looks=cell.looks)
 
 
 def _tasks(cells: Sequence[Cell], eps: Episodes) -> dict[Cell, SplitData]:
@@ -208,7 +207,7 @@ def _lacks_actions(task: SplitData) -> bool:
 
 
 def evaluate_each(
-    plan: Plan, runs: dict[Cell, TrainingRun], trained: dict[Any, Trained], listener: Listener
+    plan: TrainingPlan, runs: dict[Cell, TrainingRun], trained: dict[Any, Trained], listener: Listener
 ) -> tuple[dict[Cell, dict], list[SsorlError]]:
     """Return the returns of the cells that can be evaluated, and the errors of the others, such as diverged training.
 
@@ -231,7 +230,7 @@ def evaluate_each(
 
 
 def evaluate_together(
-    plan: Plan, runs: dict[Cell, TrainingRun], trained: dict[Any, Trained], listener: Listener
+    plan: TrainingPlan, runs: dict[Cell, TrainingRun], trained: dict[Any, Trained], listener: Listener
 ) -> dict[Cell, dict[str, np.ndarray]]:
     """Return the returns [episodes] of each cell's last and averaged weights, from rollouts in one simulator.
 
@@ -252,7 +251,9 @@ def evaluate_together(
     return {cell: {policy: returns[cell, policy] for policy in POLICIES} for cell in runs}
 
 
-def _describe_returns(plan: Plan, scale: ReturnScale, returns: dict[str, np.ndarray], curve: dict[str, Any]) -> dict:
+def _describe_returns(
+    plan: TrainingPlan, scale: ReturnScale, returns: dict[str, np.ndarray], curve: dict[str, Any]
+) -> dict:
     """Return the values of a result that depend on rollouts; scores are normalised if there are reference scores."""
     score = {policy: float(scale(own).mean()) for policy, own in returns.items()}
     scaled = {name: scale(values) if name == "score" else values for name, values in curve.items()}
@@ -274,15 +275,10 @@ def _compute_label_errors(store: Path, batch: list[Cell], locked: list[Cell], li
     data, clock = dataset(locked[0].dataset), Clock()
     with clock("labels"):
         tasks = _tasks(locked, data.eps)
-        labelled = label_cells(_plan_without_agent(), tasks, IdmCache(store), listener)
+        labelled = label_cells(tasks, IdmCache(store), listener)
     for cell in locked:
         values = _describe_labels(cell, tasks[cell], labelled[cell], _scale_of_data(data.eps))
         write_cell(store, cell, values, data, clock, len(locked))
-
-
-def _plan_without_agent() -> Plan:
-    agent: Any = None
-    return Plan({}, agent, None, None, {}, (), (), (), None, None, 0, "last", 1)
 
 
 def _compute_data_returns(store: Path, batch: list[Cell], locked: list[Cell], listener: Listener) -> None:
@@ -300,7 +296,7 @@ KINDS = {"return": _compute_returns, "idm": _compute_label_errors, "data": _comp
 
 
 def _scale_of_data(eps: Episodes) -> ReturnScale:
-    return scale_of(replace(_plan_without_agent(), env=eps.meta.env), eps)
+    return scale_of(eps.meta.env, eps)
 
 
 def _describe_labels(cell: Cell, task: SplitData, labelled: LabelledData | None, scale: ReturnScale) -> dict[str, Any]:

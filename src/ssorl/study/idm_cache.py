@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from ssorl.idm.label import filled, label
 from ssorl.pipeline.algorithm1 import SplitData
 from ssorl.pipeline.algorithm1 import label as label_all
 from ssorl.pipeline.hooks import Listener, StageStore
-from ssorl.pipeline.plan import Plan
 from ssorl.study.cell import Cell
 from ssorl.study.datasets import described
 from ssorl.study.reference import idm_of
@@ -81,16 +79,13 @@ class IdmCache(StageStore):
         return self.work and self.work / "0"
 
 
-def label_cells(
-    plan: Plan, tasks: dict[Cell, SplitData], cache: IdmCache, listener: Listener
-) -> dict[Cell, LabelledData]:
+def label_cells(tasks: dict[Cell, SplitData], cache: IdmCache, listener: Listener) -> dict[Cell, LabelledData]:
     """Return proxy actions for every cell, by stored models or by models that are fitted now and stored.
 
     Models with equal settings are fitted in one program. The models' folders are locked: another process that needs
     one of them waits, and then uses the stored model.
 
     Args:
-        plan: the plan; its `idm` is replaced by that of each cell.
         tasks: the split of each cell.
         cache: the models of the store.
         listener: receives progress.
@@ -102,8 +97,8 @@ def label_cells(
     labelled: dict[str | None, LabelledData] = {}
     with lock_folders(cache.home(cell) for cell in first.values()):
         for (settings, rounds), cells in by_settings.items():
-            own_plan = replace(plan, idm=idm_of(dict(settings)))
+            idm = idm_of(dict(settings))
             own_tasks: Any = {cell: tasks[cell] for cell in cells}
-            done: dict[Any, LabelledData] = label_all(own_plan, own_tasks, cache, listener, rounds)
+            done: dict[Any, LabelledData] = label_all(idm, own_tasks, cache, listener, rounds)
             labelled |= {cell.idm_hash: data for cell, data in done.items()}
     return {cell: labelled[cell.idm_hash] for cell in tasks}

@@ -16,7 +16,7 @@ import numpy as np
 
 from ssorl.pipeline import scoring
 from ssorl.pipeline.hooks import Listener
-from ssorl.pipeline.plan import Plan
+from ssorl.pipeline.plan import TrainingPlan
 from ssorl.training.engine import Snapshot, Trained, TrainingRun
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_npz, write_npz
@@ -36,7 +36,7 @@ class LearningCurves:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, plan: Plan, runs: list[TrainingRun], log: Any, snapshot: Snapshot) -> np.ndarray | None:
+    def __call__(self, plan: TrainingPlan, runs: list[TrainingRun], log: Any, snapshot: Snapshot) -> np.ndarray | None:
         """Save the policies of a snapshot, or evaluate them at once if they are large.
 
         Args:
@@ -54,7 +54,9 @@ class LearningCurves:
             return write_npz(self.folder / name, flat(params, "policy"))
         return scoring.score_snapshot(plan, runs, log, snapshot)
 
-    def evaluate(self, plan: Plan, runs: list[TrainingRun], trained: list[Trained], listener: Listener) -> np.ndarray:
+    def evaluate(
+        self, plan: TrainingPlan, runs: list[TrainingRun], trained: list[Trained], listener: Listener
+    ) -> np.ndarray:
         """Evaluate the saved policies and return the scores of the learning curves.
 
         Args:

@@ -24,7 +24,6 @@ from ssorl.data.validate import ReadOptions
 from ssorl.idm import stream as idm_stream
 from ssorl.idm.fill import fill
 from ssorl.idm.fit import Moments
-from ssorl.idm.stream import filling
 from ssorl.utils.display import MAX_REPR
 from ssorl.utils.errors import DataError
 
@@ -302,8 +301,8 @@ def test_labels_of_a_stream_equal_labels_from_memory(system, monkeypatch):
     path, _, want = system
     monkeypatch.setattr("ssorl.idm.inputs.SAMPLE", 300)
     events = []
-    done = filling(opened(path, 50), CONFIG, 1, progress=lambda *event: events.append(event))
-    parts = list(done.parts(lambda *event: events.append(event)))
+    done = fill(opened(path, 50), CONFIG, 1, progress=lambda *event: events.append(event))
+    parts = list(done.parts())
     assert len(parts) == 12
     assert done.about.meta == want.eps.meta and done.about[1:] == (24, 480, 2, 2)
     got = concat([eps for eps, _ in parts])
@@ -338,7 +337,7 @@ def test_label_errors_of_a_stream_equal_those_from_memory(system, tmp_path):
     split = coupled(full, 0.5, 100, seed=3)
     whole = load(tmp_path / "full.npz")
     want = fill(apply(split, whole), fitted.ready, truth=truth(split, whole))
-    done = filling(opened(tmp_path / "full.npz", 50).split(split), fitted.ready)
+    done = fill(opened(tmp_path / "full.npz", 50).split(split), fitted.ready)
     list(done.parts())
     report = flat(done.report)
     for name, value in flat(want.report).items():
@@ -349,7 +348,7 @@ def test_label_errors_of_a_stream_equal_those_from_memory(system, tmp_path):
 def test_labelled_trajectories_are_subsampled_beyond_a_limit(system, monkeypatch):
     path, _, _ = system
     monkeypatch.setattr(idm_stream, "LEARN", 100)
-    done = filling(opened(path, 50), replace(CONFIG, steps=20), 1)
+    done = fill(opened(path, 50), replace(CONFIG, steps=20), 1)
     assert done.ready.taught.trajectories == 5 and 80 <= done.ready.taught.steps <= 100
     assert set(done.ready.idm.validation) <= set(range(12))
 
@@ -359,7 +358,7 @@ def test_errors_of_many_proxies_are_subsampled(system, tmp_path, monkeypatch):
     save(full, tmp_path / "full.npz")
     split = coupled(full, 0.5, 100, seed=3)
     monkeypatch.setattr("ssorl.idm.quality.RANKED", 80)  # of 240, so every third
-    done = filling(opened(tmp_path / "full.npz", 50).split(split), fitted.ready)
+    done = fill(opened(tmp_path / "full.npz", 50).split(split), fitted.ready)
     parts = list(done.parts())
     error = np.concatenate([p.act for p, _ in parts]) - full.act
     size = (error[np.concatenate([e["proxy"] for _, e in parts])] ** 2).mean(1)[::3]
@@ -371,6 +370,6 @@ def test_streams_without_missing_or_without_known_actions_raise(system, tmp_path
     save(full, tmp_path / "full.npz")
     save(hide(full, slice(None)), tmp_path / "none.npz")
     with pytest.raises(DataError, match="every step has an action already"):
-        filling(opened(tmp_path / "full.npz", 50), CONFIG)
+        fill(opened(tmp_path / "full.npz", 50), CONFIG)
     with pytest.raises(DataError, match="no step has an action"):
-        filling(opened(tmp_path / "none.npz", 50), CONFIG)
+        fill(opened(tmp_path / "none.npz", 50), CONFIG)

@@ -99,13 +99,12 @@ def test_it_self_trains(task, model):
 def test_it_labels_a_stream(task, tmp_path):
     from ssorl.data.formats import open_parts
     from ssorl.idm.fill import fill
-    from ssorl.idm.stream import filling
 
     ssorl.data.save(task.data, tmp_path / "some.npz")
     wish = ReadOptions()
     stream = open_stream(open_parts(str(tmp_path / "some.npz"), None, wish), wish, size=100)
     with registered():
-        passing = filling(stream, LinearIdm())
+        passing = fill(stream, LinearIdm())
         streamed = [part.act for part, _ in passing.parts()]
         at_once = fill(task.data, LinearIdm())
     assert len(streamed) > 3

@@ -301,12 +301,12 @@ def test_gaps_by_hand():
 
 
 def test_scale(eps, plan):
-    hopper = scale_of(replace(plan, env="Hopper-v4"), eps)
+    hopper = scale_of("Hopper-v4", eps)
     np.testing.assert_allclose(hopper(np.array([-20.272305, 3234.3])), [0, 100])
-    assert hopper.known and scale_of(plan, eps)(np.array([eps.meta.expert_return])) == 100
-    blank = scale_of(plan, eps.with_meta(random_return=None))
+    assert hopper.known and scale_of(plan.env, eps)(np.array([eps.meta.expert_return])) == 100
+    blank = scale_of(plan.env, eps.with_meta(random_return=None))
     assert not blank.known and blank(np.array([3.5])) == 3.5
-    assert not scale_of(replace(plan, env=None), eps).known
+    assert not scale_of(None, eps).known
 
 
 # The plan --------------------------------------------------------------------------------------------------
@@ -454,7 +454,7 @@ def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, out
 
     watch = Listener()
     watch.progress = lambda what, n, note="": told.append((what, n))  # type: ignore[method-assign]
-    found = algorithm1.label(plan, outcome.tasks, Pairs(), watch)
+    found = algorithm1.label(plan.idm, outcome.tasks, Pairs(), watch)
     assert len(names) > 1 and list(found) == list(outcome.tasks)
     for cell, done in found.items():
         np.testing.assert_array_equal(done.eps.act, outcome.filled[cell].eps.act)

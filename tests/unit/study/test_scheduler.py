@@ -22,6 +22,7 @@ from support.clock import patience
 
 from ssorl.data import save
 from ssorl.idm import IDMS, IdmConfig
+from ssorl.idm import fill as fill_module
 from ssorl.pipeline import algorithm1, scoring
 from ssorl.runs.run import run as run_alone
 from ssorl.study import executor, learning_curves, scheduler
@@ -184,8 +185,8 @@ def test_results_of_kinds_idm_and_data(dataset, cells, tmp_path, done):
 def test_self_trained_models_are_fitted_together_on_a_gpu(dataset, tmp_path, monkeypatch):
     base = {"dataset": dataset, "fraction": 0.2, "idm_settings": IDM, "kind": "idm", "rounds": 2, "members": 2}
     cells = [resolve({**base, "quality": q, "seed": s}, SCALES["smoke"]) for q, s in ((50, 0), (100, 0), (100, 1))]
-    groups, real = [], algorithm1.self_train_many
-    monkeypatch.setattr(algorithm1, "self_train_many", lambda keys, *a: groups.append(len(keys)) or real(keys, *a))
+    groups, real = [], fill_module.self_train_many
+    monkeypatch.setattr(fill_module, "self_train_many", lambda keys, *a: groups.append(len(keys)) or real(keys, *a))
     assert run(cells[:1], tmp_path / "one").failed == {} and run(cells, tmp_path / "alone", size=3).failed == {}
     assert groups == [1, 1, 1, 1]
     shutil.copytree(tmp_path / "one", tmp_path / "many")
