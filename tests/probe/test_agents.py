@@ -1,4 +1,4 @@
-"""Problems so small that the answer is known."""
+"""TD3+BC and IQL on problems with known solutions."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ Q = {"td3bc": partial(td3bc.q_value, FAST["td3bc"]), "iql": iql.q_value}
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_one_step_bandit_q_is_the_reward(name):
+def test_q_of_a_bandit_is_the_reward(name):
     eps = bandit(lambda a: 1 - (a - 0.5) ** 2)
     state = train(FAST[name], TrainingRun(eps)).state
     act = np.linspace(-0.9, 0.9, 7)[:, None]
@@ -27,26 +27,26 @@ def test_one_step_bandit_q_is_the_reward(name):
     np.testing.assert_allclose(q, 1 - (act[:, 0] - 0.5) ** 2, atol=0.1)
 
 
-def test_td3bc_bandit_policy_balances_value_and_data():
-    """Where lambda Q'(pi) = 2 (pi - mean a): pi = lambda / 2 / (lambda + 1), lambda = 2.5 / Q(pi), so pi = 0.359."""
+def test_the_td3bc_policy_of_a_bandit_balances_value_and_data():
+    """The optimum is where lambda Q'(pi) = 2 (pi - mean a), with lambda = 2.5 / Q(pi); so pi = 0.359."""
     eps = bandit(lambda a: 1 - (a - 0.5) ** 2)
     agent = FAST["td3bc"]
     act, _ = agent.act(agent.policy(train(agent, TrainingRun(eps)).state), None, np.zeros(1), 0.0, jax.random.key(0))
     np.testing.assert_allclose(act, 0.359, atol=0.1)
 
 
-def test_iql_bandit_value_is_the_expectile():
-    """The 0.7-expectile m of a fair coin, whichever side the action chose: 0.7 (1 - m) = 0.3 m, so m = 0.7."""
+def test_the_iql_value_of_a_bandit_is_the_expectile():
+    """Rewards are 0 or 1 with equal probability; their 0.7-expectile m has 0.7 (1 - m) = 0.3 m, so m = 0.7."""
     eps = bandit(lambda a: (a > np.median(a)).astype(float))
     state = train(FAST["iql"], TrainingRun(eps)).state
     np.testing.assert_allclose(iql.v_value(state.value, np.zeros((1, 1))), 0.7, atol=0.06)
     act, _ = FAST["iql"].act(state.actor, None, np.zeros(1), 0.0, jax.random.key(0))
-    assert act[0] > 0.3  # exp(3 (Q - V)) makes a right action worth 20 wrong ones
+    assert act[0] > 0.3  # exp(3 (Q - V)) weights a good action 20 times as much as a bad one
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_two_state_chain(name):
-    """Rewards 1 then 4, then the end: Q = 4 in the second state and 1 + 4 gamma in the first, whatever the action."""
+def test_q_of_a_two_state_chain(name):
+    """Rewards are 1, then 4, then the task ends: Q is 1 + 4 gamma in the first state and 4 in the second."""
     second = np.arange(N) % 2 == 1
     eps = transitions(np.where(second, 1, -1), np.where(second, 0, 1), lambda a: np.where(second, 4, 1), second)
     done = train(FAST[name], TrainingRun(eps))
@@ -55,26 +55,26 @@ def test_two_state_chain(name):
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_a_time_limit_is_not_an_ending(name):
-    """Reward 1 for ever, cut off after one step: Q = 1 / (1 - gamma) = 2, and 1 only if the task truly ended."""
+def test_critics_bootstrap_at_time_limits_only(name):
+    """The reward is always 1 and episodes have one step: Q = 1 / (1 - gamma) = 2 if truncated, 1 if terminated."""
     for terminated, value in ((False, 2.0), (True, 1.0)):
         eps = bandit(np.ones_like, terminated)
         state = train(FAST[name], TrainingRun(eps)).state
         np.testing.assert_allclose(Q[name](state.critics[0], np.zeros((1, 1)), np.zeros((1, 1))), value, atol=0.1)
 
 
-def test_td3bc_without_alpha_is_bc():
+def test_td3bc_with_alpha_0_equals_bc():
     settings = {"hidden": (16, 16), "batch": 32}
     bc, td3 = make("bc", lr=1e-3, **settings), make("td3bc", alpha=0.0, actor_lr=1e-3, policy_every=1, **settings)
     rng = np.random.default_rng(0)
     normal = rng.standard_normal((3, 32, 4)).astype(np.float32)
     batch = Batch(normal[0], np.tanh(normal[1, :, :2]), normal[1, :, 3], np.ones(32, np.float32), normal[2])
     key = jax.random.key(0)
-    one = bc.init(key, 4, 2)
-    two = td3.init(key, 4, 2)._replace(actor=one.actor, target_actor=one.actor)
+    bc_state = bc.init(key, 4, 2)
+    td3_state = td3.init(key, 4, 2)._replace(actor=bc_state.actor, target_actor=bc_state.actor)
     update_bc, update_td3 = jax.jit(bc.update), jax.jit(td3.update)
     for i in range(20):
         k = jax.random.fold_in(key, i)
-        one, two = update_bc(one, batch, k)[0], update_td3(two, batch, k)[0]
-    for a, b in zip(jax.tree.leaves(one.actor), jax.tree.leaves(two.actor), strict=True):
+        bc_state, td3_state = update_bc(bc_state, batch, k)[0], update_td3(td3_state, batch, k)[0]
+    for a, b in zip(jax.tree.leaves(bc_state.actor), jax.tree.leaves(td3_state.actor), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)

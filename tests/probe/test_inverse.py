@@ -1,4 +1,4 @@
-"""Inverse dynamics models on systems whose inverse is known exactly."""
+"""Inverse dynamics models of systems with a known inverse."""
 
 from dataclasses import replace
 
@@ -15,18 +15,18 @@ STEADY = replace(TINY, steps=3000, validate_every=250)
 
 
 @pytest.mark.parametrize("kind", [{}, {"differences": True, "beta": 0.5}], ids=["paper", "robust"])
-def test_an_exact_inverse_is_found_and_the_deviation_falls_to_its_floor(kind):
+def test_an_exact_inverse_is_learnt_and_the_std_falls_to_its_lower_bound(kind):
     eps = linear()
     config = replace(STEADY, **kind, log_std=(-3.5, 2.0))
-    seen = hide_after(eps, 20)
-    rest = np.flatnonzero(~seen.labelled)
-    out = predict(fit(seen, config), seen, rest)
+    data = hide_after(eps, 20)
+    rest = np.flatnonzero(~data.labelled)
+    out = predict(fit(data, config), data, rest)
     assert np.sqrt(np.mean((out.mean - eps.act[rest]) ** 2)) < 0.02  # of actions in ±0.8
     floor = np.exp(config.log_std[0])
-    assert floor <= np.median(out.std) < 1.1 * floor  # the bound is smooth, so it is neared, not touched
+    assert floor <= np.median(out.std) < 1.1 * floor  # the bound is smooth, so the std approaches but never reaches it
 
 
-def test_a_learned_deviation_matches_the_noise():
+def test_the_predicted_std_matches_the_noise():
     noise = 0.1
     eps = linear(n=80, noise=noise)
     done = fill(hide_after(eps, 60), STEADY, truth=eps.act)
@@ -36,9 +36,9 @@ def test_a_learned_deviation_matches_the_noise():
         assert share == pytest.approx(level, abs=0.05)
 
 
-def test_noise_that_depends_on_the_state_is_told_apart():
+def test_the_predicted_std_depends_on_the_state():
     quiet, loud = linear(n=40, noise=0.02), linear(n=40, noise=0.2, seed=1)
-    loud = replace(loud, obs=loud.obs + np.float32([6, 0]))  # another place, the same moves
+    loud = replace(loud, obs=loud.obs + np.float32([6, 0]))  # other states, the same dynamics
     eps = concat([quiet, loud])
     keep = np.zeros(len(eps), bool)
     keep[:30] = keep[40:70] = True
@@ -49,11 +49,11 @@ def test_noise_that_depends_on_the_state_is_told_apart():
     assert np.median(std[proxy & ~near]) > 5 * np.median(std[proxy & near])
 
 
-def test_one_state_more_tells_two_policies_apart():
+def test_a_past_state_distinguishes_two_policies():
     eps = two_policies()
     errors = {}
     for past in (0, 1):
         done = fill(hide_after(eps, 40), replace(STEADY, past=past, steps=1500), truth=eps.act)
         errors[past] = done.report["truth"]["mse"]
-    # A third of the steps is ambiguous without the state before: E[a²] / 3 = 0.13.
+    # Without the past state, a third of the steps is ambiguous: E[a²] / 3 = 0.13.
     assert errors[0] > 0.1 and errors[1] < 0.01

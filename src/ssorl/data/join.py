@@ -135,13 +135,13 @@ def is_terminated(src: str, episode: int, flags: object, n_steps: int) -> bool:
     return bool(ended[-1:].any())
 
 
-def float_array(src: str, episode: int, what: str, array: object) -> np.ndarray:
+def float_array(src: str, episode: int, name: str, array: object) -> np.ndarray:
     """Return a value from a file as an array of float32, or float64 where `as_floats` needs it.
 
     Args:
         src: name of the file, for messages.
         episode: index of the trajectory, for messages.
-        what: name of the array, for messages.
+        name: name of the array, for messages.
         array: the value.
 
     Raises:
@@ -154,5 +154,5 @@ def float_array(src: str, episode: int, what: str, array: object) -> np.ndarray:
         return as_floats(out)
     except (ValueError, TypeError) as err:
         raise DataError(
-            f"{src}: the {what} of trajectory {episode} are not an array of numbers ({escaped(err)}); save them as one"
+            f"{src}: the {name} of trajectory {episode} are not an array of numbers ({escaped(err)}); save them as one"
         ) from err

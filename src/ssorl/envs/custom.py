@@ -1,4 +1,4 @@
-"""Environments of other packages: registered, installed as entry points, or passed in Python."""
+"""Environments from outside ssorl: registered in Python, installed as entry points, or passed as objects."""
 
 from __future__ import annotations
 
@@ -12,18 +12,32 @@ from ssorl.envs.base import Env
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.registry import Registry, TrustedName
 
-NEEDED = ("n_envs", "n_obs", "n_act", "act_low", "act_high", "horizon", "cut", "reset", "step")  # of a batch
+REQUIRED = (
+    "n_envs",
+    "n_obs",
+    "n_act",
+    "act_low",
+    "act_high",
+    "horizon",
+    "cut",
+    "reset",
+    "step",
+)  # attributes of a batch, see `Env`
 
 
 def check_env(name: str, value: Any) -> Any:
-    """Return what makes an environment if it can: a function or class, or an environment of Gymnasium to be copied.
+    """Return the value if an environment can be created from it.
+
+    Args:
+        name: name of the environment, for messages.
+        value: a function or class that creates environments, or a Gymnasium environment that can be copied.
 
     Raises:
-        SsorlError: it is something else.
+        SsorlError: the value is something else.
     """
     if not callable(value) and not is_gymnasium(value):
         raise SsorlError(
-            f"the environment {name} is {value!r}; give a function or class that makes one, or one of Gymnasium's"
+            f"the environment {name} is {value!r}; give a function, a class or an environment of Gymnasium"
         )
     return value
 
@@ -32,18 +46,17 @@ ENVS: Registry[Any] = Registry("environment", "ssorl.envs", "--env", {}, check_e
 
 
 def register_env(name: str, make: Callable[..., Any]) -> None:
-    """Make an environment known under a name in this process.
+    """Register an environment under a name, in this process only.
 
-    Other processes do not know it. A package that declares `make` as an entry point of the group `ssorl.envs` makes it
-    known wherever the package is installed.
+    For all processes, declare `make` as an entry point of the group `ssorl.envs` in an installed package instead.
 
     Args:
-        name: what `--env`, datasets and results call it; not the name of an environment that ssorl has.
-        make: a function or class. With one required parameter it makes a batch: `make(n_envs)` returns an
-            `ssorl.envs.Env`. Without required parameters it makes one environment of Gymnasium.
+        name: name for `--env`, datasets and results; not that of a built-in environment.
+        make: a function or class. With one required parameter it creates a batch: `make(n_envs)` returns an
+            `ssorl.envs.Env`. Without required parameters it creates one Gymnasium environment.
 
     Raises:
-        SsorlError: the name is taken, or `make` is no function or class.
+        SsorlError: the name is taken, or `make` is not a function or class.
     """
     from ssorl.envs.registry import is_built_in
 
@@ -53,19 +66,19 @@ def register_env(name: str, make: Callable[..., Any]) -> None:
 
 
 def env_name(env: Any) -> str:
-    """Return the name of an environment that the user chose by name, class, function or instance.
+    """Return the name of an environment that the user gave as a name or an object; objects are registered.
 
     Args:
-        env: a name, which may be `module:Id` as for Gymnasium or `module:attribute`; what `register_env` takes; or an
-            environment of Gymnasium, of which copies are made. What is not a name becomes known in this process.
+        env: a name, which may be `module:Id` as for Gymnasium or `module:attribute`; a function or class as for
+            `register_env`; or a Gymnasium environment, which is copied.
 
     Raises:
-        SsorlError: it is something else.
+        SsorlError: the value is something else.
     """
     if isinstance(env, str):
         return TrustedName(env)
     if not callable(env) and not is_gymnasium(env):
-        raise SsorlError(f"--env is {env!r}; give the name of an environment, or a function or class that makes one")
+        raise SsorlError(f"--env is {env!r}; give the name of an environment, or a function or class that creates one")
     if not is_gymnasium(env):
         return ENVS.adopt(env)
     kind = type(cast(Any, env).unwrapped)
@@ -75,10 +88,17 @@ def env_name(env: Any) -> str:
 
 
 def build(name: str, n_envs: int) -> Env | None:
-    """Return `n_envs` copies of an environment that ssorl does not have itself; None if the name is Gymnasium's.
+    """Create a batch of a registered or installed environment.
+
+    Args:
+        name: name of the environment.
+        n_envs: number of copies N.
+
+    Returns:
+        The batch, or None if the name is not registered or installed, as with a Gymnasium id.
 
     Raises:
-        SsorlError: what was registered or installed under the name makes no environment.
+        SsorlError: the registered function or class does not return an environment.
     """
     if not ENVS.known(name) and not (isinstance(name, TrustedName) and _is_attribute(name)):
         return None
@@ -86,21 +106,21 @@ def build(name: str, n_envs: int) -> Env | None:
     if not _makes_batches(value):
         from ssorl.envs.vector import VectorEnv
 
-        return VectorEnv(name, n_envs, _copies_of(name, value) if is_gymnasium(value) else value)
+        return VectorEnv(name, n_envs, _copier(name, value) if is_gymnasium(value) else value)
     env = value(n_envs)
-    if lacking := [one for one in NEEDED if not hasattr(env, one)]:
-        raise SsorlError(f"the environment {name}: {type(env).__name__} has no {lacking[0]}; see ssorl.envs.Env")
+    if missing := [attribute for attribute in REQUIRED if not hasattr(env, attribute)]:
+        raise SsorlError(f"the environment {name}: {type(env).__name__} has no {missing[0]}; see ssorl.envs.Env")
     return cast(Env, env)
 
 
 def is_gymnasium(value: Any) -> bool:
-    """Return whether a value is an environment of Gymnasium, which is not imported for this."""
+    """Return whether a value is a Gymnasium environment; Gymnasium is not imported."""
     gymnasium = sys.modules.get("gymnasium")
     return gymnasium is not None and isinstance(value, gymnasium.Env)
 
 
 def _makes_batches(value: Any) -> bool:
-    """Whether it takes the number of environments."""
+    """Return whether a function or class has a required parameter, which is the number of environments."""
     gymnasium = sys.modules.get("gymnasium")
     if is_gymnasium(value) or (isinstance(value, type) and gymnasium is not None and issubclass(value, gymnasium.Env)):
         return False
@@ -108,11 +128,13 @@ def _makes_batches(value: Any) -> bool:
     return any(p.default is p.empty and p.kind in kinds for p in inspect.signature(value).parameters.values())
 
 
-def _copies_of(name: str, env: Any) -> Callable[[], Any]:
+def _copier(name: str, env: Any) -> Callable[[], Any]:
+    """Return a function that copies an environment."""
+
     def copied() -> Any:
         try:
             return copy.deepcopy(env)
-        except Exception as err:  # the boundary to foreign code
+        except Exception as err:  # code from outside ssorl
             raise SsorlError(
                 f"the environment {name} cannot be copied ({type(err).__name__}); pass a function that makes one"
             ) from err
@@ -121,7 +143,7 @@ def _copies_of(name: str, env: Any) -> Callable[[], Any]:
 
 
 def _is_attribute(name: str) -> bool:
-    """Whether `module:attribute` names something in the module; `module:Id` is for Gymnasium."""
+    """Return whether a name `module:attribute` is an attribute of the module; if not, Gymnasium may know the id."""
     attribute = name.partition(":")[2]
     if not attribute or not all(part.isidentifier() for part in attribute.split(".")):
         return False

@@ -1,4 +1,4 @@
-"""The batched simulators against Gymnasium's own environments, step by step."""
+"""The batched simulators equal Gymnasium's environments step by step."""
 
 import sys
 import types
@@ -17,7 +17,7 @@ N = 3
 
 def gymnasium_env(name):
     with warnings.catch_warnings():
-        # v4 is deprecated in Gymnasium's eyes and is exactly what is wanted here.
+        # Gymnasium warns that v4 is deprecated.
         warnings.filterwarnings("ignore", message=".*is out of date.*", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message=".*deprecated.*", category=DeprecationWarning)
         return gym.make(name, disable_env_checker=True).unwrapped
@@ -25,7 +25,7 @@ def gymnasium_env(name):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", sorted(BY_ID))
-def test_equal_to_gymnasium_over_rollouts(name, dtype):
+def test_rollouts_equal_gymnasium(name, dtype):
     rng = np.random.default_rng(0)
     batch = envs.make(name, N, threads=2)
     theirs = [gymnasium_env(name) for _ in range(N)]
@@ -62,7 +62,7 @@ def test_reset_distribution_matches_gymnasium(name):
     np.testing.assert_allclose(ours.std(0), theirs.std(0), rtol=0.2)
 
 
-def test_same_result_at_any_thread_count():
+def test_results_do_not_depend_on_the_number_of_threads():
     runs = []
     for threads in (1, 3):
         rng = np.random.default_rng(5)
@@ -75,7 +75,7 @@ def test_same_result_at_any_thread_count():
     np.testing.assert_array_equal(*runs)
 
 
-def test_partial_reset_touches_only_the_mask():
+def test_partial_resets_change_only_the_masked_environments():
     rng = np.random.default_rng(1)
     env = envs.make("hopper", 4)
     env.reset(rng)
@@ -88,7 +88,7 @@ def test_partial_reset_touches_only_the_mask():
     np.testing.assert_array_equal(env.reset(rng, np.zeros(4, bool)), after)
 
 
-def test_save_and_load_continue_bit_for_bit():
+def test_a_restored_state_continues_with_identical_bits():
     rng = np.random.default_rng(2)
     act = rng.uniform(-1, 1, (20, 3, 6))
     env = envs.make("halfcheetah", 3)
@@ -102,7 +102,7 @@ def test_save_and_load_continue_bit_for_bit():
     np.testing.assert_array_equal(first, [other.step(a).obs for a in act[10:]])
 
 
-def test_any_gymnasium_env_behind_the_same_interface():
+def test_gymnasium_environments_have_the_same_interface():
     rng = np.random.default_rng(0)
     env = envs.make("Pendulum-v1", 3)
     assert (env.n_obs, env.n_act, env.horizon) == (3, 1, 200)
@@ -118,7 +118,7 @@ def test_any_gymnasium_env_behind_the_same_interface():
 
 
 class Odd(gym.Env):
-    """Cuts its episodes after five steps of its own accord, shows b before a, and pays whole numbers."""
+    """An environment that truncates after five steps, has keys b and a in this order, and rewards integer actions."""
 
     action_space = gym.spaces.Box(0, 9, (1,), np.int64)
     observation_space = gym.spaces.Dict(
@@ -140,31 +140,33 @@ class Odd(gym.Env):
 
 @pytest.fixture
 def odd(monkeypatch):
-    """The name of it with that of the module which registered it."""
+    """The id of the environment, with the module that registers it."""
     monkeypatch.setitem(sys.modules, "odd_module", types.ModuleType("odd_module"))
     gym.register("Odd-v0", lambda **_: Odd())
     yield envs.TrustedName("odd_module:Odd-v0")
     gym.registry.pop("Odd-v0")
 
 
-def test_an_environment_of_a_module_that_cuts_its_episodes_itself(odd):
+def test_an_environment_of_a_module_may_truncate_its_episodes(odd):
     env = envs.make(odd, 2)
-    np.testing.assert_array_equal(env.reset(np.random.default_rng(0)), [[0, 1, 2]] * 2)  # as the data: a before b
+    np.testing.assert_array_equal(
+        env.reset(np.random.default_rng(0)), [[0, 1, 2]] * 2
+    )  # keys are sorted, as in datasets
     ended = [env.step(np.zeros((2, 1))).terminated.tolist() for _ in range(5)]
     assert ended == [[False] * 2] * 4 + [[True] * 2] and env.horizon == 1000
-    assert env.cut.tolist() == [True, True]  # but no true endings
+    assert env.cut.tolist() == [True, True]  # truncated, not terminated
     env.reset(np.random.default_rng(0), np.array([True, True]))
     step = env.step(np.array([[2.4], [2.6]]))
-    assert not step.terminated.any() and step.rew.tolist() == [2, 3]  # to the nearest whole number
+    assert not step.terminated.any() and step.rew.tolist() == [2, 3]  # actions are rounded
     assert not env.cut.any()
 
 
-def test_discrete_actions_are_refused_by_name():
+def test_discrete_actions_raise():
     with pytest.raises(ValueError, match="CartPole-v1"):
         envs.make("CartPole-v1", 1)
 
 
-def test_scores_are_d4rls():
+def test_normalised_scores_equal_d4rls():
     assert envs.normalise("hopper", 3234.3) == 1.0
     assert envs.normalise("walker2d", 1.629008) == 0.0
     np.testing.assert_allclose(envs.normalise("halfcheetah", np.array([4770.3])), [0.40683], atol=1e-4)

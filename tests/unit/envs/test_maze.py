@@ -1,4 +1,4 @@
-"""The mazes against Gymnasium-Robotics' PointMaze and D4RL's facts, and the walkers' data."""
+"""The mazes compared with Gymnasium-Robotics' PointMaze and D4RL, and data collected in them."""
 
 import contextlib
 import io
@@ -22,7 +22,7 @@ MAPS = {
 
 @pytest.fixture(scope="module")
 def robotics():
-    with contextlib.redirect_stderr(io.StringIO()):  # a notice about other environments
+    with contextlib.redirect_stderr(io.StringIO()):  # suppresses a notice about other environments
         from gymnasium_robotics.envs.maze import maps, point_maze
     return maps, point_maze
 
@@ -30,13 +30,13 @@ def robotics():
 def theirs(robotics, name):
     maps, point_maze = robotics
     env = point_maze.PointMazeEnv(maze_map=getattr(maps, MAPS[name]), reward_type="dense")
-    os.unlink(env.tmp_xml_file_path)  # which it leaves behind
+    os.unlink(env.tmp_xml_file_path)  # the environment does not delete it
     env.reset(seed=0)
     return env
 
 
 def turn(vectors):
-    """D4RL's rows and columns to Gymnasium-Robotics' x to the right and y up."""
+    """Convert D4RL's rows and columns to Gymnasium-Robotics' x (right) and y (up)."""
     return np.stack([vectors[..., 1], -vectors[..., 0]], axis=-1)
 
 
@@ -50,7 +50,7 @@ def place_there(name, place):
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_maps_goals_and_horizons(robotics, name):
+def test_maps_goals_and_horizons_equal_gymnasium_robotics(robotics, name):
     layout = layout_of(name)
     np.testing.assert_array_equal(layout.walls, np.array(getattr(robotics[0], MAPS[name])) == 1)
     goals = {"open": (2, 3), "umaze": (1, 1), "medium": (6, 6), "large": (7, 9)}
@@ -59,18 +59,18 @@ def test_maps_goals_and_horizons(robotics, name):
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_equal_to_gymnasium_robotics(robotics, name):
+def test_steps_equal_gymnasium_robotics(robotics, name):
     n, rng = 4, np.random.default_rng(0)
     batch, others = maze(name, n, threads=2), [theirs(robotics, name) for _ in range(n)]
     fastest = touched = 0
     for t in range(300):
-        if t % 100 == 0:  # a bounce multiplies rounding errors, so that longer rollouts must part
+        if t % 100 == 0:  # bounces amplify rounding errors, so longer rollouts diverge
             obs = batch.reset(rng)
             for i, env in enumerate(others):
                 env.goal = place_there(name, batch.layout.goal)
                 env.point_env.reset(seed=0)
                 env.point_env.set_state(place_there(name, obs[i, :2]), turn(obs[i, 2:]))
-        if t % 25 == 0:  # long enough pushes to reach the walls and the speed limit
+        if t % 25 == 0:  # constant forces long enough to reach walls and the speed limit
             act = rng.uniform(-1.5, 1.5, (n, 2)).astype(np.float32)
         ours = batch.step(act)
         for i, env in enumerate(others):
@@ -79,24 +79,24 @@ def test_equal_to_gymnasium_robotics(robotics, name):
             np.testing.assert_allclose(want, seen["observation"], rtol=0, atol=1e-9)
             np.testing.assert_allclose(ours.rew[i], rew, rtol=0, atol=1e-9)
             assert not terminated and not truncated and not ours.terminated[i]
-            touched += env.point_env.data.ncon > 1  # the floor is one
+            touched += env.point_env.data.ncon > 1  # the floor is one contact
         fastest = max(fastest, np.abs(ours.obs[:, 2:]).max())
     assert fastest > 5 and touched > 20
 
 
-def test_reward_by_hand():
+def test_the_reward_of_a_worked_example():
     env = maze(UMAZE, 3, threads=1)
     still = np.zeros((3, 2))
     env.set_state(np.array([[1.0, 1.0], [3.0, 1.0], [3.0, 2.5]]), still)
     np.testing.assert_allclose(env.step(still).rew, np.exp([0.0, -2.0, -2.5]))
     np.testing.assert_allclose(env.layout.reward(np.array([4.0, 5.0])), np.exp(-5.0))
     env.set_state(np.array([[3.0, 1.0]] * 3), np.array([[0.0, 2.0]] * 3))
-    ours = env.step(still)  # the reward is for the place after the step
+    ours = env.step(still)  # the reward depends on the position after the step
     np.testing.assert_allclose(ours.rew, np.exp(-np.hypot(ours.obs[:, 0] - 1, ours.obs[:, 1] - 1)))
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_walls_hold(name):
+def test_the_ball_does_not_pass_walls(name):
     rng, n = np.random.default_rng(0), 256
     env = maze(name, n)
     env.reset(rng)
@@ -107,15 +107,15 @@ def test_walls_hold(name):
         place = env.step(act).obs[:, :2]
         assert (env.layout.cell_at(place) >= 0).all()
         off = place - MIDDLE - np.round(place - MIDDLE)
-        for axis in range(2):  # next to a wall the ball, of radius 0.1, stays in its cell but for a soft bounce
+        for axis in range(2):  # next to a wall the ball (radius 0.1) stays in its cell, except for a soft bounce
             beside = np.round(place - MIDDLE).astype(int)
             beside[:, axis] += np.sign(off[:, axis]).astype(int)
             assert (np.abs(off[walls[tuple(beside.T)], axis]) < 0.5 - 0.1 + 0.07).all()
 
 
-def test_walls_are_where_d4rl_has_them():
-    # There the ball's zero is at 1.2 and walls are centred on whole numbers from 1, half a cell wide: the face of row 0
-    # is at 1.5 - 1.2 = 0.3, that of column 4 at 4.5 - 1.2 = 3.3; the ball stops 0.1 short, less a little softness.
+def test_walls_have_the_positions_of_d4rl():
+    # In D4RL the ball's zero is at 1.2, and walls reach half a cell around whole numbers from 1. So the face of row 0
+    # is at 1.5 - 1.2 = 0.3 and that of column 4 at 4.5 - 1.2 = 3.3. The ball stops about 0.1 before a face.
     env = maze(UMAZE, 1, threads=1)
     env.set_state(np.array([[1.0, 3.0]]), np.zeros((1, 2)))
     for _ in range(200):
@@ -123,7 +123,7 @@ def test_walls_are_where_d4rl_has_them():
     np.testing.assert_allclose(obs, [[0.4, 3.2, 0.0, 0.0]], atol=0.005)
 
 
-def test_starts_are_every_free_cell_and_masks_are_kept():
+def test_reset_covers_all_free_cells_and_respects_the_mask():
     env, rng = maze(UMAZE, 700, threads=1), np.random.default_rng(0)
     obs = env.reset(rng)
     cells, counts = np.unique(np.round(obs[:, :2]), axis=0, return_counts=True)
@@ -138,7 +138,7 @@ def test_starts_are_every_free_cell_and_masks_are_kept():
     np.testing.assert_array_equal(again[~mask], obs[~mask])
 
 
-def test_save_and_load_go_on_alike():
+def test_a_restored_state_continues_identically():
     env, rng = maze("maze2d-medium-dense", 8, threads=1), np.random.default_rng(0)
     env.reset(rng)
     acts = np.sign(rng.uniform(-1, 1, (60, 1, 2))).repeat(8, 1)
@@ -152,7 +152,7 @@ def test_save_and_load_go_on_alike():
 
 
 @pytest.mark.parametrize("name", [UMAZE, "maze2d-medium-dense"])
-def test_a_random_policy_earns_the_reference(name):
+def test_a_random_policy_has_the_reference_return(name):
     env, rng = maze(name, 600), np.random.default_rng(0)
     env.reset(rng)
     returns = sum(env.step(rng.uniform(-1, 1, (600, 2))).rew for _ in range(env.horizon))
@@ -160,7 +160,7 @@ def test_a_random_policy_earns_the_reference(name):
     assert abs(returns.mean() - SCORES[name].random) < 3 * error
 
 
-def test_an_unknown_maze_is_named():
+def test_unknown_mazes_raise():
     with pytest.raises(KeyError, match=r"no maze 'maze2d-tiny'; known: maze2d-open-dense"):
         maze("maze2d-tiny", 1)
 
@@ -168,7 +168,7 @@ def test_an_unknown_maze_is_named():
 # --- the walkers
 
 
-def test_shortest_paths_by_hand():
+def test_next_cells_of_a_worked_example():
     layout = layout_of(UMAZE)
     after, number = next_cells(layout), layout.number
     path, cell = [], number[1, 1]
@@ -180,7 +180,7 @@ def test_shortest_paths_by_hand():
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_collected_episodes(name):
+def test_collected_trajectories_follow_the_dynamics(name):
     seen = []
     data, layout = collect(name, 20_000, seed=0, progress=seen.append), layout_of(name)
     assert data.n_steps - data.lengths[-1] < 20_000 <= data.n_steps
@@ -193,30 +193,30 @@ def test_collected_episodes(name):
     obs, after = data.obs[data.obs_row], data.obs[data.obs_row + 1]
     assert (layout.cell_at(data.obs[:, :2]) >= 0).all()
     np.testing.assert_allclose(data.rew, layout.reward(after[:, :2]), rtol=1e-5)
-    # Places follow from the speeds after each step: no trajectory is glued together from two.
+    # Positions follow from the speeds after each step, so no trajectory consists of two.
     np.testing.assert_allclose(after[:, :2], obs[:, :2] + 0.01 * after[:, 2:], atol=1e-5)
-    # Away from walls the speed follows from the action, so that an inverse model has something to find.
+    # Away from walls the change of speed follows from the action, so inverse dynamics are well defined.
     free = (np.abs(obs[:, :2] - MIDDLE - np.round(obs[:, :2] - MIDDLE)) < 0.3).all(1) & (np.abs(obs[:, 2:]) < 5).all(1)
-    gained = after[free, 2:] - obs[free, 2:]
+    change = after[free, 2:] - obs[free, 2:]
     mass = 4 / 3 * np.pi * 0.1**3 * 1000
-    np.testing.assert_allclose(gained, 0.01 * (100 * data.act[free] - obs[free, 2:]) / (mass + 0.01), atol=1e-4)
-    # Trajectories end within reach of the cell walked to, unless time ran out.
+    np.testing.assert_allclose(change, 0.01 * (100 * data.act[free] - obs[free, 2:]) / (mass + 0.01), atol=1e-4)
+    # Trajectories shorter than the horizon end at their target.
     ends = data.obs[data.start[1:] + np.arange(len(data)), :2][data.lengths < layout.horizon]
     assert (np.linalg.norm(ends - np.round(ends), axis=1) < 0.1 + 1e-6).all()
 
 
-def test_same_seed_same_bytes_whatever_the_threads():
-    one, two = (collect(UMAZE, 10_000, 3, threads=n) for n in (1, 2))
-    assert one.same(two)
-    assert not one.same(collect(UMAZE, 10_000, 4))
+def test_the_seed_determines_the_data_for_any_number_of_threads():
+    single, double = (collect(UMAZE, 10_000, 3, threads=n) for n in (1, 2))
+    assert single.same(double)
+    assert not single.same(collect(UMAZE, 10_000, 4))
 
 
-def test_cut_at_the_horizon_on_request():
+def test_trajectories_can_end_at_the_horizon():
     data = collect(UMAZE, 5_000, 0, walk=Walk(cut="horizon"))
     assert (data.lengths == 300).all() and len(data) == 17
 
 
-def test_returns_are_spread_like_the_papers():
+def test_returns_are_distributed_as_in_the_paper():
     share_below, spread = {}, {}
     for name in MAPS:
         returns = collect(name, 30_000, 1).normalised_returns()

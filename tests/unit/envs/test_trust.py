@@ -1,4 +1,4 @@
-"""A name `module:Id` that was read from a file imports nothing; one that the user gives does."""
+"""An environment name `module:Id` imports the module if the user gave it, and never if it comes from a file."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from ssorl.utils.errors import SsorlError
 
 pytestmark = pytest.mark.usefixtures("small_idm")
 NAME = "recording_module:Recorded-v0"
-# Says when it is imported, by a file beside it, and registers a task that fits the data of the point mass.
+# Creates a file when it is imported, and registers a task that fits the point mass data.
 MODULE = """
 from pathlib import Path
 Path(__file__).with_suffix(".imported").touch()
@@ -44,7 +44,7 @@ gym.register("Recorded-v0", Recorded, max_episode_steps=5)
 
 
 class Recorder:
-    """The module and whether it was imported."""
+    """A module that records whether it was imported."""
 
     def __init__(self, folder: Path) -> None:
         self.marker = folder / "recording_module.imported"
@@ -55,7 +55,7 @@ class Recorder:
         return self.marker.exists()
 
     def forget(self) -> None:
-        """As in a new process."""
+        """Undo the import, as in a new process."""
         import gymnasium as gym
 
         sys.modules.pop("recording_module", None)
@@ -75,7 +75,7 @@ def module(tmp_path, monkeypatch):
 
 
 def refused(module: Recorder, file: object, cure: str, call, *args, **kwargs) -> None:
-    """The call ends in a sentence that names the file and the cure, and nothing was imported."""
+    """Check that a call raises with the file's name and the cure, and imports nothing."""
     with pytest.raises(SsorlError) as error:
         call(*args, **kwargs)
     told = str(error.value)
@@ -84,7 +84,7 @@ def refused(module: Recorder, file: object, cure: str, call, *args, **kwargs) ->
 
 
 def policy_file(path: Path, eps) -> Path:
-    """A policy that says it is at home in the module's environment."""
+    """Save a policy whose environment is that of the module."""
     from ssorl.evaluation.policy_file import save_policy
 
     player = ssorl.train(eps, "bc", **SMALL).player
@@ -92,8 +92,8 @@ def policy_file(path: Path, eps) -> Path:
     return path
 
 
-def test_the_module_would_be_imported(module):
-    """The tests below would notice."""
+def test_imports_are_detected(module):
+    """The other tests can fail."""
     import gymnasium as gym
 
     gym.make(NAME)
@@ -101,21 +101,19 @@ def test_the_module_would_be_imported(module):
 
 
 @pytest.mark.parametrize("name", ["set.npz", "set.hdf5", "set.pkl", "minari", "lerobot"])
-def test_a_dataset_cannot_name_a_module(module, eps, name, capsys):
+def test_datasets_do_not_import_modules(module, eps, name, capsys):
     file = Path(name)
     save(eps.with_meta(env=NAME), file, None if file.suffix else name)
     refused(module, file, f"--env {NAME}", ssorl.run, file, **CHOICES)
-    assert ssorl.load(file).meta.env == NAME  # its trajectories are of use all the same
+    assert ssorl.load(file).meta.env == NAME  # the trajectories can be used nevertheless
     with pytest.raises(SystemExit) as end:
         main(["run", name, "--agent", "bc"])
-    told = capsys.readouterr().err
-    assert (
-        end.value.code == 2 and f"{file}: names the environment" in told and f"--env {NAME}" in " ".join(told.split())
-    )
+    err = " ".join(capsys.readouterr().err.split())
+    assert end.value.code == 2 and f"{file}: names the environment" in err and f"--env {NAME}" in err
     assert not module.imported and not Path("runs").exists()
 
 
-def test_the_source_of_trajectories_is_named_where_a_policy_is_played(module, eps):
+def test_evaluate_names_the_file_of_the_environments_name(module, eps):
     save(eps.with_meta(env=NAME), Path("set.npz"))
     policy = ssorl.train(ssorl.load("set.npz"), "bc", **SMALL)
     refused(module, "set.npz", f"env='{NAME}'", ssorl.evaluate, policy, episodes=1)
@@ -123,44 +121,44 @@ def test_the_source_of_trajectories_is_named_where_a_policy_is_played(module, ep
 
 @pytest.mark.parametrize("spec_id", [NAME, "Nowhere-v0"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_the_spec_of_a_minari_set_is_read_and_never_made(module, eps, spec_id):
-    """Its id may name a module; its entry point and its wrappers do, and are not followed."""
+def test_the_spec_of_a_minari_dataset_is_not_executed(module, eps, spec_id):
+    """The entry point and the wrappers of the spec name modules, and its id may do so too."""
     save(eps, Path("set"), "minari")
     file = Path("set/data/metadata.json")
-    told = json.loads(file.read_text())
+    content = json.loads(file.read_text())
     wrapper = {"name": "Wrapped", "entry_point": "recording_module:Wrapped", "kwargs": {}}
     spec = {"id": spec_id, "entry_point": "recording_module:Recorded", "additional_wrappers": [wrapper]}
-    told = {key: value for key, value in told.items() if key != "ssorl"}
-    told |= {"env_spec": json.dumps(spec), "eval_env_spec": json.dumps(spec)}
-    file.write_text(json.dumps(told))
+    content = {key: value for key, value in content.items() if key != "ssorl"}
+    content |= {"env_spec": json.dumps(spec), "eval_env_spec": json.dumps(spec)}
+    file.write_text(json.dumps(content))
     assert ssorl.load("set").meta.env == spec_id
     if spec_id == NAME:
         refused(module, "set", f"--env {NAME}", ssorl.run, "set", **CHOICES)
-    else:  # there is no such environment here
+    else:  # an environment that does not exist
         from ssorl.pipeline.plan import make_plan
 
         choices = {key: value for key, value in CHOICES.items() if key != "episodes"}
         plan = make_plan(ssorl.load("set"), **choices)
         assert plan.env is None and "Nowhere-v0, which is unknown" in plan.notes[0]
-    del told["observation_space"]  # Minari would make the environment to learn it
-    file.write_text(json.dumps(told))
+    del content["observation_space"]  # Minari would create the environment to get its space
+    file.write_text(json.dumps(content))
     refused(module, "set", "write the set with Minari 0.5", ssorl.load, "set")
 
 
-def test_a_policy_cannot_name_a_module(module, eps, capsys):
+def test_policies_do_not_import_modules(module, eps, capsys):
     file = policy_file(Path("policy.npz"), eps)
     policy = ssorl.load_policy(file)
-    assert policy(np.zeros(4)).shape == (2,)  # to act imports nothing
+    assert policy(np.zeros(4)).shape == (2,)  # acting imports nothing
     refused(module, file, f"env='{NAME}'", ssorl.evaluate, policy, episodes=1)
     with pytest.raises(SystemExit) as end:
         main(["evaluate", str(file), "--episodes", "1"])
-    told = " ".join(capsys.readouterr().err.split())
-    assert end.value.code == 2 and "policy.npz: names the environment" in told and f"--env {NAME}" in told
+    err = " ".join(capsys.readouterr().err.split())
+    assert end.value.code == 2 and "policy.npz: names the environment" in err and f"--env {NAME}" in err
     assert not module.imported
 
 
-def test_a_run_folder_cannot_name_a_module(module, eps, capsys):
-    """A run begun with the flag wants it again wherever something is played, and goes on with it."""
+def test_run_folders_do_not_import_modules(module, eps, capsys):
+    """A run that was started with --env needs it again for evaluation and to resume."""
     save(eps, Path("set.npz"))
     done = ssorl.run("set.npz", out="folder", env=NAME, **CHOICES)
     assert module.imported and done.content["config"]["env"] == NAME
@@ -177,7 +175,7 @@ def test_a_run_folder_cannot_name_a_module(module, eps, capsys):
     assert again.scores == done.scores
 
 
-def test_a_study_cannot_name_a_module(module, eps):
+def test_studies_do_not_import_modules(module, eps):
     from ssorl.study.executor import run_batch
     from ssorl.study.files import find
     from ssorl.study.grid import Cell, Grid, Study
@@ -185,41 +183,41 @@ def test_a_study_cannot_name_a_module(module, eps):
 
     save(eps, Path("set.npz"))
     base = {"dataset": "set.npz", "agent": "bc", "settings": SMALL, "variant": "baseline", "fraction": 0.2}
-    for file in (Path("mine.yaml"), Path("mine.json")):  # YAML takes JSON
+    for file in (Path("mine.yaml"), Path("mine.json")):  # YAML includes JSON
         file.write_text(json.dumps({"base": base | {"env": NAME}}))
         with pytest.raises(SsorlError, match=rf"^{file.name}.*recording_module.*\.py file that imports the module"):
             find(file)
     good = Study("own", "own", (Grid(base, {}),)).cells("smoke")[0]
     cell = Cell.from_json(json.loads(json.dumps(good.as_json())) | {"env": NAME})
-    kept = Path("store/cells") / cell.hash / "cell.json"
-    refused(module, kept, "imports the module", run_batch, [cell], "store")
+    cell_file = Path("store/cells") / cell.hash / "cell.json"
+    refused(module, cell_file, "imports the module", run_batch, [cell], "store")
     refused(module, "a cell of store", "imports the module", run, [cell], Path("store"), notify=print)
     save(eps.with_meta(env=NAME), Path("set.npz"), force=True)
     refused(module, "set.npz", "imports the module", run_batch, [good], "other")
 
 
-def test_nothing_reaches_gymnasium_on_the_way_of_plain_text(module):
-    """The last gate, for a path that has no check of its own."""
+def test_make_does_not_trust_plain_strings(module):
+    """This is the last check, for callers without one of their own."""
     refused(module, "a file", f"--env {NAME}", envs.make, NAME, 1)
     read = json.loads(json.dumps({"env": envs.TrustedName(NAME)}))["env"]
     refused(module, "a file", f"--env {NAME}", envs.make, read, 1)
     assert envs.make(envs.TrustedName(NAME), 2).n_obs == 4 and module.imported
 
 
-def test_a_name_is_quoted_for_the_shell():
+def test_names_in_messages_are_quoted_for_the_shell():
     with pytest.raises(SsorlError, match=r"--env 'a:b; touch c\\nd' or"):
         envs.require_trusted("a:b; touch c\nd", "set.npz")
 
 
-def test_the_user_may_name_a_module(module, eps, capsys):
-    """With --env and env=, also where the file names it too; and for collectors, whose environment is an argument."""
+def test_the_user_can_name_a_module(module, eps, capsys):
+    """The user gives it as --env or env=, or as the environment of behaviour policy training."""
     save(eps.with_meta(env=NAME), Path("set.npz"))
     words = "--agent bc --fraction 0.2 --variants baseline --episodes 2 --updates 20 --set hidden=[8] batch=16 --json"
-    main(["run", "set.npz", "--out", "told", *words.split(), "--env", NAME])
-    told = json.loads(capsys.readouterr().out)
-    assert told["config"]["env"] == NAME and module.imported
+    main(["run", "set.npz", "--out", "out", *words.split(), "--env", NAME])
+    result = json.loads(capsys.readouterr().out)
+    assert result["config"]["env"] == NAME and module.imported
     module.forget()
-    scores = ssorl.evaluate(ssorl.load_policy("told", "baseline"), env=NAME, episodes=2)
+    scores = ssorl.evaluate(ssorl.load_policy("out", "baseline"), env=NAME, episodes=2)
     assert scores.returns.tolist() == [[3, 3]] and module.imported
     module.forget()
     from ssorl.data.sim.train import TrainConfig, train
