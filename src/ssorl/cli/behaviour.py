@@ -1,4 +1,4 @@
-"""ssorl behaviour: the policies that make the simulated datasets."""
+"""ssorl behaviour: the policies that collected the simulated datasets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar
 
 import tyro
 
-from ssorl.cli.options import Json, arg, print_json, print_result
+from ssorl.cli.options import Json, arg, flag, print_json, print_result
 
 
 @dataclass(frozen=True)
 class BehaviourList:
-    """List the bundled policies: how long each was trained and what it earns."""
+    """List the bundled policies with their training steps and returns."""
 
     json: Json = False
 
@@ -31,30 +31,35 @@ class BehaviourList:
 
 @dataclass(frozen=True)
 class BehaviourTrain:
-    """Train collectors with soft actor-critic, as the bundled ones were; interrupted, the same command goes on."""
+    """Train policies with soft actor-critic, as the bundled ones were.
+
+    A command that was stopped resumes when it is given again.
+    """
 
     RESUMES: ClassVar[bool] = True
     env: Annotated[tyro.conf.Positional[str], arg("ENV", "hopper, walker2d, halfcheetah, a maze or a Gymnasium id")]
-    steps: Annotated[int, arg("N", "environment steps for each seed (1000000)")] = 1_000_000
-    seeds: Annotated[tuple[int, ...], arg("K [K …]", "trained side by side in one program (0)")] = (0,)
-    critic_norm: bool = False  # layer norm in the critics, as the bundled halfcheetah had
-    out: Annotated[Path | None, arg("FOLDER", "curve, snapshots, checkpoint (runs/behaviour/ENV)")] = None
-    max_seconds: Annotated[float | None, arg("S", "stop cleanly after so long")] = None
+    steps: Annotated[int, arg("N", "environment steps of each seed", 1_000_000)] = 1_000_000
+    seeds: Annotated[tuple[int, ...], arg("N [N …]", "seeds, trained together in one program", 0)] = (0,)
+    critic_norm: Annotated[bool, flag("layer norm in the critics, as for the bundled halfcheetah")] = False
+    out: Annotated[Path | None, arg("FOLDER", "folder for curve, snapshots and checkpoint", "runs/behaviour/ENV")] = (
+        None
+    )
+    max_seconds: Annotated[float | None, arg("S", "stop after S seconds; the same command resumes")] = None
     json: Json = False
 
     def run(self) -> None:
-        """Train."""
+        """Train, and print where the results are."""
         from ssorl.data.sim.train import TrainConfig, train
 
         out = self.out or Path("runs/behaviour") / self.env
         config = TrainConfig(env=self.env, seeds=self.seeds, steps=self.steps, critic_norm=self.critic_norm)
-        done = train(config, out, max_seconds=self.max_seconds)
-        print_result(self.json, {"out": str(out), "finished": done})
+        finished = train(config, out, max_seconds=self.max_seconds)
+        print_result(self.json, {"out": str(out), "finished": finished})
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """The policies that make the simulated datasets."""
+    """List or train the policies that collect the sim/ datasets."""
 
     command: (
         Annotated[BehaviourList, tyro.conf.subcommand("list")]

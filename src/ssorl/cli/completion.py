@@ -1,4 +1,10 @@
-"""ssorl completion: what the Tab key does in a shell."""
+"""ssorl completion: scripts with which a shell completes words on Tab.
+
+tyro can print completion scripts too (`--tyro-print-completion`). We tried those of tyro 1.0.16 and keep our own. They
+know commands, options and choices, but complete no names of datasets, studies, agents, models or formats. They do not
+offer `--quiet` and `--debug`, which every command accepts. They embed all options (47 kB), so they are out of date
+after each update of ssorl. Ours ask the installed ssorl.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +19,8 @@ import tyro
 from ssorl.cli.options import arg
 from ssorl.cli.words import COMMON, commands, descend, options
 
-ASK = "__complete"  # `ssorl __complete WORD … BEGUN` prints what the last word can become, a line each
-# Each asks the command that is being typed. Where it has no answer, file names are completed.
+COMPLETE = "__complete"  # `ssorl __complete WORD … BEGINNING` prints the candidates for the last word, one a line
+# Each script asks the command that is being typed; if that has no answer, the shell completes file names.
 SCRIPTS = {
     "bash": """\
 _ssorl() {
@@ -25,9 +31,9 @@ complete -o default -F _ssorl ssorl""",
     "zsh": """\
 #compdef ssorl
 _ssorl() {
-    local -a found
-    found=(${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
-    if (( ${#found} )); then compadd -a found; else _files; fi
+    local -a candidates
+    candidates=(${(f)"$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+    if (( ${#candidates} )); then compadd -a candidates; else _files; fi
 }
 compdef _ssorl ssorl""",
     "fish": """\
@@ -41,40 +47,50 @@ complete -c ssorl -a '(__ssorl)'""",
 
 @dataclass(frozen=True)
 class Completion:
-    """Print a script by which a shell completes commands, options and names on Tab.
+    """Print a script with which a shell completes words on Tab.
 
-    In ~/.bashrc: eval "$(ssorl completion bash)". In ~/.zshrc, after compinit: eval "$(ssorl completion zsh)". In
-    ~/.config/fish/config.fish: ssorl completion fish | source
+    In ~/.bashrc: eval "$(ssorl completion bash)".
+
+    In ~/.zshrc, after compinit: eval "$(ssorl completion zsh)".
+
+    In ~/.config/fish/config.fish: ssorl completion fish | source
     """
 
-    shell: Annotated[tyro.conf.Positional[Literal["bash", "zsh", "fish"]], arg("{bash,zsh,fish}", "which shell")]
+    shell: Annotated[tyro.conf.Positional[Literal["bash", "zsh", "fish"]], arg("{bash,zsh,fish}", "your shell")]
 
     def run(self) -> None:
-        """Print it."""
+        """Print the script."""
         print(SCRIPTS[self.shell])
 
 
 def candidates(kind: type, words: Sequence[str]) -> list[str]:
-    """What the last word can become, after those before it."""
-    *before, begun = words or [""]
-    at, rest = descend(kind, before)
-    if commands(at):
-        found = [*commands(at), *_dashed(begun, "--help", *COMMON, *(["--version"] if at is kind else []))]
-        return [word for word in found if word.startswith(begun)]
-    known = {option.name: option for option in options(at) if not option.positional}
+    """Return the words that the last word can become.
+
+    Args:
+        kind: the outermost command.
+        words: the command line; the last word is incomplete, and may be empty.
+    """
+    *before, beginning = words or [""]
+    command, rest = descend(kind, before)
+    if commands(command):
+        version = ["--version"] if command is kind else []
+        found = [*commands(command), *_if_dashed(beginning, "--help", *COMMON, *version)]
+        return [word for word in found if word.startswith(beginning)]
+    known = {option.name: option for option in options(command) if not option.positional}
     last = max((i for i, word in enumerate(rest) if word in known), default=None)
-    told = None if last is None else known[rest[last]]
-    if told and not told.is_flag and not begun.startswith("-") and (told.takes_many or last == len(rest) - 1):
-        found = told.choices or _names(told.field)
+    option = None if last is None else known[rest[last]]
+    takes_value = option and not option.is_flag and (option.takes_many or last == len(rest) - 1)
+    if option and takes_value and not beginning.startswith("-"):
+        found = option.choices or _names(option.field)
     else:
-        named = [o.choices or _names(o.field) for o in options(at) if o.positional]
-        found = [*(named[0] if named else ()), *_dashed(begun, *known, "--help", *COMMON)]
-    return [word for word in found if word.startswith(begun)]
+        positional = [o.choices or _names(o.field) for o in options(command) if o.positional]
+        found = [*(positional[0] if positional else ()), *_if_dashed(beginning, *known, "--help", *COMMON)]
+    return [word for word in found if word.startswith(beginning)]
 
 
-def _dashed(begun: str, *words: str) -> tuple[str, ...]:
-    """Options only once a dash is there: names are what one mostly looks for."""
-    return words if begun.startswith("-") else ()
+def _if_dashed(beginning: str, *options: str) -> tuple[str, ...]:
+    """Return the options only after a dash: without one, users mostly want names."""
+    return options if beginning.startswith("-") else ()
 
 
 def _names(field: str) -> list[str]:
@@ -82,9 +98,9 @@ def _names(field: str) -> list[str]:
 
 
 def _datasets() -> list[str]:
-    from ssorl.data.formats import _listed_names
+    from ssorl.data.formats import listed_names
 
-    return _listed_names()
+    return listed_names()
 
 
 def _studies() -> list[str]:
@@ -93,8 +109,8 @@ def _studies() -> list[str]:
     return list(STUDIES)
 
 
-def _keys(module: str, name: str) -> list[str]:
-    """The keys of a literal dict, read and not imported: importing what needs JAX takes a second."""
+def _literal_keys(module: str, name: str) -> list[str]:
+    """Return the keys of a dict literal in a module's source, which is not imported: importing JAX takes a second."""
     tree = ast.parse((Path(__file__).parents[1] / module).read_text())
     for node in tree.body:
         if (
@@ -109,19 +125,23 @@ def _keys(module: str, name: str) -> list[str]:
 
 
 def _installed(group: str) -> list[str]:
-    """The extensions of one kind that packages install; none is imported."""
+    """Return the names of installed extensions of one kind; none is imported."""
     from importlib.metadata import entry_points
 
     return sorted(point.name for point in entry_points(group=group))
 
 
-NAMES: dict[str, Callable[[], list[str]]] = {  # by the field that they are for
+def _formats() -> list[str]:
+    return [*_literal_keys("data/formats/__init__.py", "BUILT_IN"), *_installed("ssorl.formats")]
+
+
+NAMES: dict[str, Callable[[], list[str]]] = {  # candidates by the field of the option
     "dataset": _datasets,
     "words": _datasets,
     "name": _studies,
-    "agent": lambda: [*_keys("agents/__init__.py", "BUILT_IN"), *_installed("ssorl.agents")],
-    "idm": lambda: [*_keys("idm/__init__.py", "BUILT_IN"), *_installed("ssorl.idms")],
-    "format": lambda: [*_keys("data/formats/__init__.py", "BUILT_IN"), *_installed("ssorl.formats")],
-    "to": lambda: [*_keys("data/formats/__init__.py", "BUILT_IN"), *_installed("ssorl.formats")],
+    "agent": lambda: [*_literal_keys("agents/__init__.py", "BUILT_IN"), *_installed("ssorl.agents")],
+    "idm": lambda: [*_literal_keys("idm/__init__.py", "BUILT_IN"), *_installed("ssorl.idms")],
+    "format": _formats,
+    "to": _formats,
     "env": lambda: _installed("ssorl.envs"),
 }

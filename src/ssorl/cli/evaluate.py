@@ -1,4 +1,4 @@
-"""ssorl evaluate: let saved policies play."""
+"""ssorl evaluate: scores of saved policies."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Annotated, Any
 
 import tyro
 
-from ssorl.cli.options import AgentClass, Json, arg, print_json
+from ssorl.cli.options import AgentClass, Force, Json, arg, print_json
 from ssorl.evaluation import EPISODES
 from ssorl.utils.errors import SsorlError
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Let saved policies play episodes of an environment and tell what they earn."""
+    """Play episodes with saved policies, and print their scores."""
 
-    path: Annotated[tyro.conf.Positional[Path], arg("PATH", "a policy file, or a run folder")]
-    env: Annotated[str | None, arg("ENV", "hopper, maze2d-umaze-dense, a Gymnasium id (the policy's own)")] = None
-    episodes: Annotated[int, arg("N", f"episodes a policy ({EPISODES})")] = EPISODES
-    seed: Annotated[int, arg("N", "of the starting states (0)")] = 0
-    variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle, or all (ss)")] = None
+    path: Annotated[tyro.conf.Positional[Path], arg("PATH", "a policy file or a run folder")]
+    variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle or all", "ss")] = None
     agent: AgentClass = None
+    env: Annotated[
+        str | None, arg("NAME", "environment: hopper, maze2d-umaze-dense, a Gymnasium id, …", "the policy's")
+    ] = None
+    episodes: Annotated[int, arg("N", "episodes of each policy", EPISODES)] = EPISODES
+    seed: Annotated[int, arg("N", "seed of the initial states", 0)] = 0
     video: Annotated[Path | None, arg("FILE", "film the first policy's first episode to a .gif or .mp4")] = None
-    force: bool = False  # replace a film that is there
+    force: Force = False
     json: Json = False
 
     def run(self) -> None:
-        """Load, play, print, film."""
+        """Load the policies, play, print, film."""
         from functools import partial
 
         from ssorl.envs import TrustedName, require_trusted
@@ -42,53 +44,54 @@ class Evaluate:
         policies = [load_policy(file, agent=self.agent) for file in files]
         env = TrustedName(self.env) if self.env else policies[0].env
         if env is None:
-            raise SsorlError(
-                f"{self.path}: the policy does not say where it is at home; name an environment with --env"
-            )
+            raise SsorlError(f"{self.path}: the policy names no environment; name one with --env")
         require_trusted(env, files[0])
         film = None if self.video is None else Film(self.video, env)
         if self.video is not None and self.video.exists() and (self.video.is_dir() or not self.force):
-            cure = "name a file" if self.video.is_dir() else "choose another name or pass --force"
+            cure = "give a file name" if self.video.is_dir() else "choose another name or pass --force"
             raise SsorlError(f"{self.video}: exists already; {cure}")
         total = len(files) * max(self.episodes, 0) * horizon(env)
-        with Progress({"playing": (total, "steps")}) as progress:
-            players, told = [p.player for p in policies], partial(progress, "playing")
-            scores = evaluate(players, env, self.episodes, self.seed, progress=told, watch=film)
+        with Progress({"evaluating": (total, "steps")}) as progress:
+            players, report = [policy.player for policy in policies], partial(progress, "evaluating")
+            scores = evaluate(players, env, self.episodes, self.seed, progress=report, watch=film)
         if scores.normalised is None and env == policies[0].env:
-            scores = scores._replace(normalised=_as_the_run(files[0], scores.returns))
-        found = _told(files, scores, self.seed)
+            scores = scores._replace(normalised=_normalise_as_in_run(files[0], scores.returns))
+        result = _as_json(files, scores, self.seed)
         if self.json:
-            print_json(found | {"video": None if self.video is None else str(self.video)})
+            print_json(result | {"video": None if self.video is None else str(self.video)})
         else:
-            _show(found)
+            from ssorl.cli.tables import show_scores
+
+            show_scores(result)
         if film is not None:
             film.write(int(scores.lengths[0, 0]))
             if not self.json:
-                print(f"filmed: {self.video}")
+                print(f"video: {self.video}")
 
 
-def _as_the_run(file: Path, returns: Any) -> Any:
-    """Normalised by the references that the data of the policy's run brings; or none."""
+def _normalise_as_in_run(file: Path, returns: Any) -> Any:
+    """Return scores normalised by the reference returns in the config of the policy's run; None if there are none."""
     from ssorl.runs.result import ReturnScale
     from ssorl.utils.files import read_json
     from ssorl.utils.validation import number
 
-    homes = file.absolute().parents[1:3]  # one quality of a run lies in the run's folder
-    record = next((home / "config.json" for home in homes if (home / "config.json").exists()), None)
+    folders = file.absolute().parents[1:3]  # in a run with several qualities, policies lie one level deeper
+    config = next((folder / "config.json" for folder in folders if (folder / "config.json").exists()), None)
     try:
-        data = read_json(record)["config"]["data"] if record else {}
+        data = read_json(config)["config"]["data"] if config else {}
         random, expert = data["random_return"], data["expert_return"]
     except (OSError, SsorlError, LookupError, TypeError):
         return None
-    return (
-        ReturnScale(random, expert, True)(returns) if number(random) and number(expert) and random != expert else None
-    )
+    if not (number(random) and number(expert) and random != expert):
+        return None
+    return ReturnScale(random, expert, True)(returns)
 
 
-def _told(files: list[Path], scores: Any, seed: int) -> dict:
+def _as_json(files: list[Path], scores: Any, seed: int) -> dict:
+    """Return the scores with their intervals over episodes, as JSON values."""
     from ssorl.evaluation.rollout import bootstrap
 
-    def spans(values: Any) -> list[dict | None]:
+    def intervals(values: Any) -> list[dict | None]:
         if values is None:
             return [None] * len(files)
         return [
@@ -96,7 +99,9 @@ def _told(files: list[Path], scores: Any, seed: int) -> dict:
             for mean, low, high in zip(*(x.tolist() for x in bootstrap(values, seed)), strict=True)
         ]
 
-    rows = zip(files, spans(scores.returns), spans(scores.normalised), scores.returns, scores.lengths, strict=True)
+    rows = zip(
+        files, intervals(scores.returns), intervals(scores.normalised), scores.returns, scores.lengths, strict=True
+    )
     return {
         "env": scores.env,
         "episodes": scores.returns.shape[1],
@@ -104,31 +109,12 @@ def _told(files: list[Path], scores: Any, seed: int) -> dict:
         "policies": [
             {
                 "policy": str(file),
-                "return": ret,
-                "normalised": norm,
+                "return": mean_return,
+                "normalised": normalised,
                 "length": float(lengths.mean()),
                 "returns": returns.tolist(),
                 "lengths": lengths.tolist(),
             }
-            for file, ret, norm, returns, lengths in rows
+            for file, mean_return, normalised, returns, lengths in rows
         ],
     }
-
-
-def _show(told: dict) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console(emoji=False)  # a name may look like one
-    console.print(f"{escape(told['env'])}, {told['episodes']} episodes a policy; 95 % intervals over episodes")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("policy", "return", "", "normalised", "", "length"):
-        table.add_column(name, justify="left" if name == "policy" else "right", overflow="fold")
-    for row in told["policies"]:
-        cells = []
-        for value, digits in ((row["return"], 1), (row["normalised"], 1)):
-            span = "" if value is None else f"[{value['low']:,.{digits}f}, {value['high']:,.{digits}f}]"
-            cells += ["" if value is None else f"{value['mean']:,.{digits}f}", escape(span)]
-        table.add_row(escape(Path(row["policy"]).stem), *cells, f"{row['length']:,.0f}")
-    console.print(table)

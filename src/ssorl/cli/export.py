@@ -1,4 +1,4 @@
-"""ssorl export: a saved policy for use without this package."""
+"""ssorl export: a saved policy in a format that other programs run."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ssorl.cli.options import AgentClass, Json, arg, print_result
+from ssorl.cli.options import AgentClass, Force, Json, arg, print_result
 from ssorl.utils.errors import SsorlError
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write a saved policy as ONNX or StableHLO: raw observations in, the environment's actions out."""
+    """Write a saved policy as ONNX or StableHLO.
 
-    path: Annotated[tyro.conf.Positional[Path], arg("PATH", "a policy file, or a run folder")]
-    out: Annotated[Path, arg("FILE", "where to write, tried against the original before it is kept")]
-    format: Annotated[Literal["onnx", "jax"], arg("{onnx,jax}", "ONNX, or jax.export's StableHLO (onnx)")] = "onnx"
-    variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss, oracle (ss)")] = None
-    seed: Annotated[int | None, arg("N", "of a run folder: which of its seeds (the first)")] = None
+    The exported policy takes unscaled observations and returns actions in the environment's range. It is compared with
+    the original before it is written.
+    """
+
+    path: Annotated[tyro.conf.Positional[Path], arg("PATH", "a policy file or a run folder")]
+    out: Annotated[Path, arg("FILE", "the exported policy")]
+    format: Annotated[Literal["onnx", "jax"], arg("{onnx,jax}", "ONNX, or StableHLO of jax.export", "onnx")] = "onnx"
+    variant: Annotated[str | None, arg("NAME", "of a run folder: baseline, ss or oracle", "ss")] = None
+    seed: Annotated[int | None, arg("N", "of a run folder: one of its seeds", "the first")] = None
     agent: AgentClass = None
-    force: bool = False  # replace what is there
+    force: Force = False
     json: Json = False
 
     def run(self) -> None:
-        """Load, write, tell."""
+        """Load, export, print."""
         if self.out.exists() and (self.out.is_dir() or not self.force):
-            cure = "name a file" if self.out.is_dir() else "choose another name or pass --force"
+            cure = "give a file name" if self.out.is_dir() else "choose another name or pass --force"
             raise SsorlError(f"{self.out}: exists already; {cure}")
         from ssorl.evaluation.export import export
         from ssorl.evaluation.policy import load_policy
 
         policy = load_policy(self.path, self.variant, self.seed, self.agent)
         done = export(policy.player, self.out, self.format, {} if policy.env is None else {"env": policy.env})
-        shapes = {name: [str(n) if not isinstance(n, int) else n for n in shape] for name, shape in done.inputs.items()}
-        told = {"out": str(done.path), "format": self.format, "inputs": shapes, "outputs": done.outputs}
-        print_result(self.json, {**told, "largest_error": done.error})
+        shapes = {name: [n if isinstance(n, int) else str(n) for n in shape] for name, shape in done.inputs.items()}
+        result = {"out": str(done.path), "format": self.format, "inputs": shapes, "outputs": done.outputs}
+        print_result(self.json, {**result, "largest_error": done.error})

@@ -58,9 +58,9 @@ class LabelModelOptions:
 
 @dataclass(frozen=True)
 class Label:
-    """Fill in missing actions with an inverse dynamics model, and report how accurate they are.
+    """Fill in missing actions, and report how accurate they are.
 
-    If the data has all its actions, the split options hide some of them; the labels are then compared with the truth.
+    An inverse dynamics model is fitted to the labelled steps and estimates the actions of the others. If the data has all its actions, the split options hide some of them; the estimates are then compared with the truth.
     """
 
     data: DataOptions

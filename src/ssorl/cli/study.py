@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from ssorl.cli.cluster import OnRay
+from ssorl.cli.cluster import RayOptions
 from ssorl.cli.options import Json, arg, import_idm, note, print_json
 from ssorl.utils.errors import SsorlError
 
@@ -149,7 +149,7 @@ class Run:
 
     RESUMES: ClassVar[bool] = True
     part: Part
-    cluster: OnRay
+    cluster: RayOptions
     dry_run: bool = False  # tell what there is to do and how long it takes, and do nothing
     json: Json = False
 

@@ -149,3 +149,26 @@ def _agents(cell: dict, unit: str, normalised: bool, named: bool = True) -> Tabl
         name = f"{variant:8}  [dim]{words.DESCRIPTIONS[variant]}[/]" if named else variant
         table.add_row(name, mean, escape(ends), "" if gap is None else words.share(gap))
     return table
+
+
+def show_scores(result: dict) -> None:
+    """Print the scores of `ssorl evaluate`.
+
+    Args:
+        result: the JSON result.
+    """
+    console = Console(emoji=False)
+    console.print(
+        f"{escape(result['env'])}, {result['episodes']} episodes of each policy; 95 % intervals over episodes",
+        soft_wrap=True,
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("policy", "return", "", "normalised", "", "length"):
+        table.add_column(name, justify="left" if name == "policy" else "right", overflow="fold")
+    for row in result["policies"]:
+        cells = []
+        for interval in (row["return"], row["normalised"]):
+            ends = "" if interval is None else f"[{interval['low']:,.1f}, {interval['high']:,.1f}]"
+            cells += ["" if interval is None else f"{interval['mean']:,.1f}", escape(ends)]
+        table.add_row(escape(Path(row["policy"]).stem), *cells, f"{row['length']:,.0f}")
+    console.print(table)

@@ -206,14 +206,15 @@ def _existing(path: Path) -> Path:
     if not os.path.exists(path):  # unlike Path.exists, it takes names that no file system would
         import difflib
 
-        known = [n for n in _listed_names() if "/" in n]
+        known = [n for n in listed_names() if "/" in n]
         near = difflib.get_close_matches(str(path), known, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else "`ssorl data list` shows the names that are built in"
         raise DataError(f"{path}: no such file or dataset; {hint}")
     return path
 
 
-def _listed_names() -> list[str]:
+def listed_names() -> list[str]:
+    """Return the names of all datasets that `ssorl data list` shows."""
     names = []
     for prefix, module in COLLECTIONS.items():
         if prefix != "minari":
