@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 import tyro
 
+from ssorl.cli.help import subcommand
 from ssorl.cli.options import Json, arg, flag, print_json, print_result
 
 
@@ -62,8 +63,8 @@ class Behaviour:
     """List or train the policies that collect the sim/ datasets."""
 
     command: (
-        Annotated[BehaviourList, tyro.conf.subcommand("list")]
-        | Annotated[BehaviourTrain, tyro.conf.subcommand("train")]
+        Annotated[BehaviourList, subcommand("list", BehaviourList)]
+        | Annotated[BehaviourTrain, subcommand("train", BehaviourTrain)]
     )
 
     def run(self) -> None:

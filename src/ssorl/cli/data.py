@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from ssorl.cli.help import subcommand
 from ssorl.cli.options import (
     DataOptions,
     DataSource,
@@ -180,10 +181,10 @@ class Data:
     """List, show, convert and split datasets."""
 
     command: (
-        Annotated[DataList, tyro.conf.subcommand("list")]
-        | Annotated[DataShow, tyro.conf.subcommand("show")]
-        | Annotated[DataConvert, tyro.conf.subcommand("convert")]
-        | Annotated[DataSplit, tyro.conf.subcommand("split")]
+        Annotated[DataList, subcommand("list", DataList)]
+        | Annotated[DataShow, subcommand("show", DataShow)]
+        | Annotated[DataConvert, subcommand("convert", DataConvert)]
+        | Annotated[DataSplit, subcommand("split", DataSplit)]
     )
 
     def run(self) -> None:

@@ -60,7 +60,8 @@ class LabelModelOptions:
 class Label:
     """Fill in missing actions, and report how accurate they are.
 
-    An inverse dynamics model is fitted to the labelled steps and estimates the actions of the others. If the data has all its actions, the split options hide some of them; the estimates are then compared with the truth.
+    An inverse dynamics model is fitted to the steps that have an action, and estimates the other actions. If all
+    actions are known, the split options hide some of them, and the estimates are compared with the truth.
     """
 
     data: DataOptions

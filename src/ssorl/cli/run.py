@@ -123,7 +123,7 @@ class RunEvaluationOptions:
 
 @dataclass(frozen=True)
 class Run:
-    """Run Algorithm 1 on a dataset, and compare it with its bounds.
+    """Run Algorithm 1, and compare it with baseline and oracle.
 
     The steps: split the dataset; fit an inverse dynamics model to the labelled trajectories; label the others with
     proxy actions; train the agent on both (ss), on the labelled trajectories only (baseline), and on all true actions

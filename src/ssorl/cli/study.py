@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
 from ssorl.cli.cluster import RayOptions
-from ssorl.cli.options import Json, arg, import_idm, note, print_json
-from ssorl.utils.errors import SsorlError
+from ssorl.cli.help import subcommand
+from ssorl.cli.options import Json, arg, flag, note, print_json
+from ssorl.cli.study_options import STORE, AgentClasses, IdmModules, Store, StudyOptions, import_extensions
 
-Size = Literal["smoke", "lite", "paper"]
-Name = Annotated[
-    tyro.conf.Positional[str],
-    arg("NAME|FILE", "a study of `ssorl study list`, or a .yaml, .toml, .json or .py file of yours"),
-]
-AtScale = Annotated[
-    Size, arg("{smoke,lite,paper}", "minutes on a CPU, an hour or so on a GPU, or the published settings (smoke)")
-]
-OwnAgents = Annotated[
-    tuple[str, ...], arg("MODULE:CLASS …", "import these agents, if the study has some that are not installed")
-]
-OwnIdms = Annotated[
-    tuple[str, ...], arg("MODULE:NAME …", "import these inverse dynamics models, if the study has some not installed")
-]
-Store = Annotated[Path, arg("FOLDER", "where results are kept and found (runs/study)")]
-STORE = Path("runs/study")
+if TYPE_CHECKING:
+    from ssorl.study.cell import Cell
+    from ssorl.study.store import State
+    from ssorl.utils.progress import Progress
 
 
 @dataclass(frozen=True)
 class List:
-    """Every study there is: the paper's figures and tables."""
+    """List the studies of the paper's figures and tables."""
 
     json: Json = False
 
@@ -44,59 +33,14 @@ class List:
         rows = [{"name": s.name, "title": s.title, "paper": s.paper} for s in STUDIES.values()]
         if self.json:
             return print_json(rows)
-        return _table(("study", "what", "in the paper"), [tuple(row.values()) for row in rows])
-
-
-@dataclass(frozen=True)
-class Part:
-    """Which study, at which scale, and which part of it."""
-
-    name: Name
-    scale: AtScale = "smoke"
-    store: Store = STORE
-    seeds: Annotated[int | None, arg("N", "in place of the scale's")] = None
-    only: Annotated[
-        tuple[str, ...], arg("AXIS=VALUE …", "the part with these values: agent=dt quality=10 quality=30")
-    ] = ()
-
-    agent: OwnAgents = ()
-    idm: OwnIdms = ()
-
-    def study(self):
-        """The study."""
-        from ssorl.study.files import find
-
-        _import(self.agent, self.idm)
-        return find(self.name)
-
-    def chosen(self) -> dict[str, list[str]]:
-        """The values asked for, by axis."""
-        only: dict[str, list[str]] = {}
-        for text in self.only:
-            name, equals, value = text.partition("=")
-            if not equals:
-                raise SsorlError(f"--only {text}: write AXIS=VALUE, such as agent=dt")
-            only.setdefault(name, []).append(value)
-        return only
-
-    def points(self):
-        """The part of its grid."""
-        if self.seeds is not None and self.seeds < 1:
-            raise SsorlError(f"--seeds is {self.seeds}; give a whole number from 1 up")
-        if self.seeds is not None and self.study().names_seeds:
-            raise SsorlError(f"--seeds {self.seeds}: {self.name} says itself which seeds it has; take `seed` out of it")
-        return self.study().points(self.scale, self.seeds, self.chosen())
-
-    def cells(self) -> list:
-        """Each cell of that part once."""
-        return list(dict.fromkeys(point.cell for point in self.points()))
+        return _print_table(("study", "title", "in the paper"), [tuple(row.values()) for row in rows])
 
 
 @dataclass(frozen=True)
 class Show:
-    """What a study is made of: its axes, its cells and how many are there."""
+    """Show the axes of a study, and how many of its cells are done."""
 
-    part: Part
+    study: StudyOptions
     json: Json = False
 
     def run(self) -> None:
@@ -105,110 +49,111 @@ class Show:
         from ssorl.study.revisions import current, explain_stale, notes
         from ssorl.study.store import state
 
-        study, points, cells = self.part.study(), self.part.points(), self.part.cells()
+        options = self.study
+        study, points, cells = options.load(), options.points(), options.cells()
         axes: dict[str, list] = {}
         for point in points:
             for name, value in point.at.items():
                 axes.setdefault(name, [])
                 if value not in axes[name]:
                     axes[name].append(value)
-        found, revisions = state(self.part.store, cells), current(cells)
-        told = {
-            "name": study.name,
-            "title": study.title,
-            "paper": study.paper,
-            "scale": self.part.scale,
-            "axes": axes,
-            "points": len(points),
-            "cells": len(cells),
-            **found._asdict(),
-            "revisions": revisions,
-            "stale": explain_stale(self.part.store, cells),
-        }
+        counts, revisions = state(options.store, cells), current(cells)
         if self.json:
-            rows = [{"cell": p.cell.hash, **p.at} for p in points]
-            return print_json({**told, "grid": rows})
+            result = {
+                "name": study.name,
+                "title": study.title,
+                "paper": study.paper,
+                "scale": options.scale,
+                "axes": axes,
+                "points": len(points),
+                "cells": len(cells),
+                **counts._asdict(),
+                "revisions": revisions,
+                "stale": explain_stale(options.store, cells),
+                "grid": [{"cell": point.cell.hash, **point.at} for point in points],
+            }
+            return print_json(result)
         print(f"{study.name}: {study.title}" + (f" ({study.paper})" if study.paper else ""))
         for name, values in axes.items():
             print(f"  {name:20}{' | '.join(map(str, values))}")
-        print(f"{len(points):,} points, {len(cells):,} cells at scale {self.part.scale}: {_state(found)}")
+        print(f"{len(points):,} points, {len(cells):,} cells at scale {options.scale}: {_counts(counts)}")
         if any(revisions.values()):
-            print(
-                *notes(gather(study, self.part.scale, self.part.store, self.part.seeds, self.part.chosen())), sep="\n"
-            )
+            results = gather(study, options.scale, options.store, options.seeds, options.chosen())
+            print(*notes(results), sep="\n")
         return None
 
 
 @dataclass(frozen=True)
 class Run:
-    """Compute what is missing of a study, and draw its page.
+    """Compute the missing cells of a study, and draw its page.
 
-    Results are kept by what defines them, so nothing is computed twice, whichever study asked for it. The same command
-    goes on where it was stopped, and several may work on one folder at once.
+    Each result is stored under the hash of its settings, so no cell is computed twice, even for different studies. A
+    command that was stopped resumes when it is given again. Several processes may work in one store at the same time.
     """
 
     RESUMES: ClassVar[bool] = True
-    part: Part
-    cluster: RayOptions
-    dry_run: bool = False  # tell what there is to do and how long it takes, and do nothing
+    study: StudyOptions
+    ray: RayOptions
+    dry_run: Annotated[bool, flag("print what would be computed and how long it takes, and compute nothing")] = False
     json: Json = False
 
     def run(self) -> None:
-        """Plan, tell, run, draw."""
+        """Run the missing cells, draw the page, and report the cells that failed."""
         from ssorl.study.revisions import explain_stale
 
-        cells = self.part.cells()
-        stale = explain_stale(self.part.store, cells)
+        store, cells = self.study.store, self.study.cells()
+        stale = explain_stale(store, cells)
         if stale:
             note(stale)
         if self.dry_run:
-            return self._tell(cells, stale)
-        with self.cluster.runner() as run, self._progress(cells) as bar:
-            outcome = run(cells, self.part.store, progress=bar, notify=bar.say)
+            return self._print_cost(cells, stale)
+        with self.ray.runner() as run, self._progress(cells) as bar:
+            outcome = run(cells, store, progress=bar, notify=bar.say)
         note(f"{outcome.done:,} of {len(cells):,} cells are done")
-        failed = {cell.hash: why for cell, why in outcome.failed.items()}
-        _draw(self.part, self.json, {"cells": len(cells), "done": outcome.done, "failed": failed})
+        failed = {cell.hash: reason for cell, reason in outcome.failed.items()}
+        _draw_page(self.study, self.json, {"cells": len(cells), "done": outcome.done, "failed": failed})
         if outcome.failed:
-            print(f"ssorl: {len(outcome.failed)} failed; the same command tries again:", file=sys.stderr)
-            for cell, why in outcome.failed.items():
-                print(f"  {self.part.store / 'cells' / cell.hash / 'error.txt'}: {why}", file=sys.stderr)
+            n = len(outcome.failed)
+            print(f"ssorl: {n} {'cell' if n == 1 else 'cells'} failed; the same command tries again:", file=sys.stderr)
+            for cell, reason in outcome.failed.items():
+                print(f"  {store / 'cells' / cell.hash / 'error.txt'}: {reason}", file=sys.stderr)
             sys.exit(1)
         return None
 
-    def _tell(self, cells: list, stale: str) -> None:
+    def _print_cost(self, cells: list[Cell], stale: str) -> None:
         import jax
 
         from ssorl.study.cost import DEVICES, cost
         from ssorl.study.paper import STUDIES
         from ssorl.utils.progress import duration
 
+        options = self.study
         others = [study for study in STUDIES.values() if study.figure != "claims"]
-        found = cost(self.part.study(), self.part.scale, self.part.store, cells, others)
+        total = cost(options.load(), options.scale, options.store, cells, others)
         if self.json:
-            return print_json({"study": self.part.name, "scale": self.part.scale, **found._asdict(), "stale": stale})
+            return print_json({"study": options.name, "scale": options.scale, **total._asdict(), "stale": stale})
         here = "cpu" if jax.default_backend() == "cpu" else "gpu"
-        print(f"{self.part.name} at scale {self.part.scale}: {found.cells:,} cells, {found.done:,} done")
-        print(f"to do: {found.cells - found.done:,} cells, {found.shared:,} of them in other studies too")
-        print(f"       {found.models:,} inverse dynamics models, {found.updates:,} updates of agents")
-        shapes = "1 shape" if found.shapes == 1 else f"{found.shapes:,} shapes"
-        print(f"       in batches that fit the device, of {shapes} to be compiled")
+        shapes = "1 shape" if total.shapes == 1 else f"{total.shapes:,} shapes"
+        print(f"{options.name} at scale {options.scale}: {total.cells:,} cells, {total.done:,} done")
+        print(f"to do: {total.cells - total.done:,} cells, {total.shared:,} of them shared with other studies")
+        print(f"       {total.models:,} inverse dynamics models, {total.updates:,} updates of agents")
+        print(f"       in batches that fit the device; {shapes} to compile")
         for kind, device in DEVICES.items():
-            mark = "  <- a device of this kind is here" if kind == here else ""
-            print(f"about {duration(found.seconds[kind])} on {device.words}{mark}")
-        print(f"       {found.seconds['gpu'] / 3600:,.1f} GPU-hours; rough, from rates measured at two sizes")
+            mark = "  <- this machine has such a device" if kind == here else ""
+            print(f"about {duration(total.seconds[kind])} on {device.words}{mark}")
+        print(f"       {total.seconds['gpu'] / 3600:,.1f} GPU-hours, a rough estimate from rates at two sizes")
         return None
 
-    def _progress(self, cells: list):
+    def _progress(self, cells: list[Cell]) -> Progress:
         from ssorl.study.cost import fits, updates
         from ssorl.study.store import finished
         from ssorl.utils.progress import Progress
 
-        left = [cell for cell in cells if not finished(self.part.store, cell)]
+        store = self.study.store
+        left = [cell for cell in cells if not finished(store, cell)]
         models = {cell.idm_hash: cell for cell in left if cell.idm_hash}
-        missing = [
-            cell for name, cell in models.items() if not (self.part.store / f"idms/{name}/report.json").is_file()
-        ]
-        note(f"{self.part.name}: {len(left):,} of {len(cells):,} cells to do in {self.part.store}")
+        missing = [cell for name, cell in models.items() if not (store / f"idms/{name}/report.json").is_file()]
+        note(f"{self.study.name}: {len(left):,} of {len(cells):,} cells to do in {store}")
         return Progress(
             {
                 "cells": (len(left), "cells"),
@@ -222,114 +167,111 @@ class Run:
 
 @dataclass(frozen=True)
 class Status:
-    """How far the studies are."""
+    """Count the finished cells of the studies."""
 
-    name: Annotated[tyro.conf.Positional[str | None], arg("[NAME|FILE]", "one study (all that are begun)")] = None
+    name: Annotated[tyro.conf.Positional[str | None], arg("[NAME|FILE]", "a study", "all that have results")] = None
     store: Store = STORE
-    agent: OwnAgents = ()
-    idm: OwnIdms = ()
+    agent: AgentClasses = ()
+    idm: IdmModules = ()
     json: Json = False
 
     def run(self) -> None:
-        """Count finished cells, study by study and scale by scale."""
+        """Print a table with one row for each study and scale."""
         from ssorl.study.files import find
         from ssorl.study.paper import STUDIES
         from ssorl.study.scales import SCALES
         from ssorl.study.store import state
 
-        _import(self.agent, self.idm)
+        import_extensions(self.agent, self.idm)
         rows = []
         for study in [find(self.name)] if self.name else STUDIES.values():
             for scale in SCALES:
-                found = state(self.store, study.cells(scale))
-                if found.done or found.failed or self.name:
-                    rows.append({"study": study.name, "scale": scale, **found._asdict()})
+                counts = state(self.store, study.cells(scale))
+                if counts.done or counts.failed or self.name:
+                    rows.append({"study": study.name, "scale": scale, **counts._asdict()})
         if self.json:
             return print_json(rows)
         if not rows:
-            print(f"{self.store}: nothing is done yet; begin with `ssorl study run main-medium-expert`")
+            print(f"{self.store}: no results yet; begin with `ssorl study run main-medium-expert`")
             return None
-        return _table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+        return _print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 @dataclass(frozen=True)
 class Report:
-    """Draw a study's page from what is done of it; of a part of it, a page of its own."""
+    """Draw the page of a study from its finished cells.
 
-    part: Part
+    With --only the page shows that part of the grid, and is a separate file.
+    """
+
+    study: StudyOptions
     policy: Annotated[
         Literal["last", "average"] | None,
-        arg("{last,average}", "whose weights score: every result keeps both (as the scale says, which is the last)"),
+        arg("{last,average}", "show scores of the last or the averaged weights", "the scale's, which is last"),
     ] = None
     json: Json = False
 
     def run(self) -> None:
-        """Draw and tell where."""
-        _draw(self.part, self.json, {}, self.policy)
+        """Draw the page and print its path."""
+        _draw_page(self.study, self.json, {}, self.policy)
 
 
 @dataclass(frozen=True)
 class Study:
-    """The paper's figures and tables by name, and grids of your own: list, show, run, status, report."""
+    """Reproduce the paper's figures, or run grids of your own."""
 
     command: (
-        Annotated[List, tyro.conf.subcommand("list")]
-        | Annotated[Show, tyro.conf.subcommand("show")]
-        | Annotated[Run, tyro.conf.subcommand("run")]
-        | Annotated[Status, tyro.conf.subcommand("status")]
-        | Annotated[Report, tyro.conf.subcommand("report")]
+        Annotated[List, subcommand("list", List)]
+        | Annotated[Show, subcommand("show", Show)]
+        | Annotated[Run, subcommand("run", Run)]
+        | Annotated[Status, subcommand("status", Status)]
+        | Annotated[Report, subcommand("report", Report)]
     )
 
     def run(self) -> None:
-        """Run the command."""
+        """Run the chosen command."""
         self.command.run()
 
 
-def _draw(part: Part, as_json: bool, told: dict[str, Any], policy: str | None = None) -> None:
+def _draw_page(options: StudyOptions, as_json: bool, summary: dict[str, Any], policy: str | None = None) -> None:
+    """Draw the page and print its path, with the verdicts of a study of claims; `summary` is added to the JSON."""
     from ssorl.study.report.claims import claim_json, one_number
     from ssorl.study.report.page import page
     from ssorl.study.revisions import notes
 
-    part.points()  # says what is wrong with the part
-    study, claims = part.study(), []
+    options.points()  # raises if the chosen part is invalid
+    study, claims = options.load(), []
     if study.figure == "claims":
         from ssorl.study.claims.judge import ledger
 
-        claims = ledger(part.store, part.scale, part.seeds, part.chosen(), policy)
-    path = page(study, part.scale, part.store, part.seeds, part.chosen(), part.name, policy, claims)
+        claims = ledger(options.store, options.scale, options.seeds, options.chosen(), policy)
+    path = page(study, options.scale, options.store, options.seeds, options.chosen(), options.name, policy, claims)
     if as_json:
-        rows = [claim_json(v) for v in claims]
-        at = {"study": part.name, "scale": part.scale, "page": str(path)}
-        return print_json({**at, **told, **({"claims": rows} if claims else {})})
-    found = [
-        x for verdict in claims for j in verdict.judged for group in j.check.groups for task in group for x in task
+        result = {"study": options.name, "scale": options.scale, "page": str(path), **summary}
+        return print_json({**result, **({"claims": [claim_json(claim) for claim in claims]} if claims else {})})
+    results = [
+        result
+        for claim in claims
+        for judged in claim.judged
+        for group in judged.check.groups
+        for task in group
+        for result in task
     ]
-    for verdict in claims:
-        print(verdict)
-        if verdict.whole.estimate:
-            one = one_number(verdict.whole)
-            print(f"    {one.name}: {one.value} at {one.places} places, claimed {one.claimed}: {one.so_far}")
-    print(*notes(found), path, sep="\n")
+    for claim in claims:
+        print(claim)
+        if claim.whole.estimate:
+            name, value, places, claimed, so_far = one_number(claim.whole)
+            print(f"    {name}: {value} at {places} places, claimed {claimed}: {so_far}")
+    print(*notes(results), path, sep="\n")
     return None
 
 
-def _import(agents: tuple[str, ...], idms: tuple[str, ...]) -> None:
-    """Make agents and inverse dynamics models known that studies may then name."""
-    if agents:
-        from ssorl.agents import agent_class
-
-        for name in agents:
-            agent_class(name)
-    for name in idms:
-        import_idm(name)
+def _counts(counts: State) -> str:
+    failed = f", {counts.failed:,} failed at the last try" if counts.failed else ""
+    return f"{counts.done:,} done, {counts.left:,} to do{failed}"
 
 
-def _state(found) -> str:
-    failed = f", {found.failed:,} failed at the last try" if found.failed else ""
-    return f"{found.done:,} done, {found.left:,} to do{failed}"
-
-
-def _table(head: tuple, rows: list[tuple]) -> None:
+def _print_table(head: Sequence[str], rows: list[tuple]) -> None:
     from rich.console import Console
     from rich.table import Table
 

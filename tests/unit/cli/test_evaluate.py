@@ -78,9 +78,7 @@ def test_scores_are_told_as_the_run_tells_them(tmp_path, capsys, config, known):
 
 def test_evaluate_one_file_elsewhere(tmp_path, capsys):
     policy(tmp_path / "p.npz", 0, 11, 3, env=None)
-    assert "does not say where it is at home; name an environment with --env" in fails(
-        capsys, "evaluate", tmp_path / "p.npz"
-    )
+    assert "the policy names no environment; name one with --env" in fails(capsys, "evaluate", tmp_path / "p.npz")
     main(["evaluate", str(tmp_path / "p.npz"), "--env", "hopper", "--episodes", "2", "--seed", "5", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["seed"] == 5 and told["policies"][0]["normalised"]["mean"] < 10
@@ -115,7 +113,7 @@ def test_load_policy_takes_files_and_folders(run):
         (["evaluate", "RUN", "--env", "hopper"], "observations of size 4, but hopper has size 11"),
         (["evaluate", "RUN", "--video", "a.avi"], "a.avi: the name of a video must end in .gif or .mp4"),
         (["export", "RUN", "--out", "OUT", "--seed", "3"], "contains no ss policy of seed 3; it has 2"),
-        (["export", "RUN", "--out", "RUN"], "exists already; name a file"),
+        (["export", "RUN", "--out", "RUN"], "exists already; give a file name"),
         (
             ["export", "FILE", "--out", "OUT", "--variant", "oracle"],
             "is a single policy, so the variant oracle has no effect",
@@ -149,7 +147,7 @@ def test_a_film(run, tmp_path, capsys):
     main([*again, "--force"])
     assert out.read_bytes() != kept
     (tmp_path / "folder.gif").mkdir()
-    assert "exists already; name a file" in fails(
+    assert "exists already; give a file name" in fails(
         capsys, "evaluate", run, "--video", tmp_path / "folder.gif", "--force"
     )
 

@@ -233,7 +233,7 @@ def start():
         yield begin
 
 
-GO_ON = "ssorl: stopped; what is done is kept, and the same command goes on from there:\n  ssorl run 'some thing.npz'\n"
+GO_ON = "ssorl: stopped; finished work is saved, and the same command resumes:\n  ssorl run 'some thing.npz'\n"
 
 
 def test_what_the_collector_drops_is_raised_again(start):

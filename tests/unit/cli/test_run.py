@@ -136,7 +136,7 @@ def test_ctrl_c_says_how_to_go_on(folder):
     args = ["run", folder / "full.npz", *TINY, "--out", folder / "stopped"]
     _, err = (job := ssorl(STOPPED, *args)).communicate(timeout=patience())
     assert len({line["at"] for line in lines(folder / "stopped" / "metrics.jsonl")}) == 1  # the first look
-    assert job.returncode == 130 and "the same command goes on from there" in err and "Traceback" not in err
+    assert job.returncode == 130 and "the same command resumes" in err and "Traceback" not in err
     assert err.splitlines()[-1].strip().startswith("ssorl run ") and "--out" in err.splitlines()[-1]
 
 
