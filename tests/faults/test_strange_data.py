@@ -79,7 +79,7 @@ def test_the_pipeline_trains_and_says_something_sensible(tmp_path, case):
 
 
 SENTENCES: dict = {
-    "one trajectory": (lambda: system([50]), {}, "0.1 of 1 trajectories is none"),
+    "one trajectory": (lambda: system([50]), {}, "0.1 of 1 trajectories rounds to none"),
     "one trajectory, all of it kept": (lambda: system([50]), {"fraction": 1.0, "quality": 100}, "hides no actions"),
     "all labelled, nothing to hide": (lambda: system(PLAIN), {"fraction": 1.0, "quality": 100}, "hides no actions"),
     "no action at all": (lambda: hide(system(PLAIN), slice(None)), {}, "no step has an action"),

@@ -23,8 +23,9 @@ import numpy as np
 from ssorl.data import Episodes, load, save
 from ssorl.data.stats import profile
 from ssorl.utils.errors import SsorlError
+from support import foreign
 from support.clock import patience
-from support.samples import make, place, poke
+from support.samples import READ_ONLY, make, place, poke
 
 MEMORY = 6 << 30  # bytes of address space: a forged size must be refused, not granted
 
@@ -32,12 +33,15 @@ MEMORY = 6 << 30  # bytes of address space: a forged size must be refused, not g
 def originals(format: str, folder: Path) -> list[Path]:
     """Valid files or folders to start from."""
     eps = make()
+    if format in READ_ONLY:
+        return foreign_files(format, eps, folder)
     part = poke(poke(eps, "act", slice(0, 4), np.nan), "act", 7, np.nan)
     out = []
     for i, one in enumerate((part, make(lengths=(3, 3), n_obs=1, n_act=0, ended=()))):
         path = place(folder, format, f"seed{i}")
         save(one, path, format)
         out.append(path)
+    out += foreign_files(format, eps, folder)
     if format == "d4rl":
         out += plain_d4rl(eps, folder)
     if format == "pickle":
@@ -45,6 +49,20 @@ def originals(format: str, folder: Path) -> list[Path]:
     if format == "minari":
         out.append(minari_with_text(eps, folder))
     return out
+
+
+def foreign_files(format: str, eps: Episodes, folder: Path) -> list[Path]:
+    """As other packages write them."""
+    if format == "robomimic":
+        return [foreign.robomimic(folder / f"plain{n}.hdf5", eps, next_obs=bool(n), drop=(1,)) for n in range(2)]
+    if format == "aloha":
+        return [foreign.aloha(folder / "aloha", eps)]
+    if format == "ogbench":
+        return [foreign.ogbench(folder / "ogbench.npz", eps)]
+    if format == "zarr":
+        stores = [foreign.zarr_store(folder / f"plain{v}.zarr", eps, v) for v in (2, 3)]
+        return stores + [foreign.zarr_store(folder / f"plain{v}.zip", eps, v, zipped=True) for v in (2, 3)]
+    return []
 
 
 def plain_d4rl(eps: Episodes, folder: Path) -> list[Path]:

@@ -17,6 +17,10 @@ MIN_EXTENT = 0.25  # if all |a| of a dimension are below this, [-1, 1] is not as
 CONSTANT_TOL = 1e-6  # a dimension whose spread is below this share of its magnitude counts as constant
 
 
+# Fields of Meta that describe a recording and change no result: the folder of a run does not depend on them.
+DESCRIPTIVE = ("source", "notes", "state_parts", "action_parts", "state_names", "action_names", "fps", "robot")
+
+
 @dataclass(frozen=True)
 class Meta:
     """Metadata of a set of trajectories."""
@@ -29,6 +33,12 @@ class Meta:
     random_return: float | None = None  # mean return of a random policy: normalised return 0
     expert_return: float | None = None  # mean return of an expert: normalised return 1
     notes: tuple[str, ...] = ()  # the reader's decisions about this data, as sentences
+    state_parts: tuple[tuple[str, int], ...] = ()  # names and sizes of the features that were joined into a state
+    action_parts: tuple[tuple[str, int], ...] = ()  # likewise of an action
+    state_names: tuple[str, ...] = ()  # a name for each number of a state, such as a joint's
+    action_names: tuple[str, ...] = ()  # likewise of an action
+    fps: float | None = None  # steps in a second
+    robot: str | None = None  # what the recording calls its robot
 
     @property
     def low(self) -> np.ndarray:

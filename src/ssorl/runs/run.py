@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ssorl.agents.base import Agent
-from ssorl.data.episodes import Episodes
+from ssorl.data.episodes import DESCRIPTIVE, Episodes
 from ssorl.data.formats import load
 from ssorl.data.split import Third
 from ssorl.idm.base import IdmSpec
@@ -180,7 +180,7 @@ def describe(eps: Episodes) -> dict:
     digest = hashlib.sha256()
     for array in (eps.obs, eps.act, eps.rew, eps.terminated, eps.start):
         digest.update(np.ascontiguousarray(array).data)
-    meta = {k: v for k, v in asdict(eps.meta).items() if k not in ("source", "notes")}
+    meta = {k: v for k, v in asdict(eps.meta).items() if k not in DESCRIPTIVE}
     return {"trajectories": len(eps), "steps": eps.n_steps, **meta, "digest": digest.hexdigest()[:16]}
 
 

@@ -9,6 +9,7 @@ the command line stays quick.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -19,13 +20,17 @@ import numpy as np
 from ssorl.data.episodes import Episodes, concat
 from ssorl.data.formats.base import Format, check_format
 from ssorl.data.stream import PartReader
-from ssorl.data.validate import READ_ALL, ReadOptions
+from ssorl.data.validate import READ_ALL, Columns, ReadOptions
 from ssorl.utils.errors import DataError
 from ssorl.utils.files import atomic
 from ssorl.utils.registry import Registry, TrustedName
 
 BUILT_IN: dict[str, str] = {  # name -> module; sniffed in this order, before registered and installed formats
+    "zarr": "ssorl.data.formats.zarr_groups",  # first: a zip of a store is a zip, as .npz is
+    "ogbench": "ssorl.data.formats.ogbench",
     "npz": "ssorl.data.formats.npz",
+    "robomimic": "ssorl.data.formats.robomimic",
+    "aloha": "ssorl.data.formats.aloha",
     "d4rl": "ssorl.data.formats.d4rl",
     "minari": "ssorl.data.formats.minari",
     "lerobot": "ssorl.data.formats.lerobot",
@@ -60,7 +65,16 @@ def register_format(name: str, format: Format) -> None:
     FORMATS.register(name, format)
 
 
-def load(name: str | Path, format: str | Format | None = None, min_length: int = 0, actions: bool = True) -> Episodes:
+def load(
+    name: str | Path,
+    format: str | Format | None = None,
+    min_length: int = 0,
+    actions: bool = True,
+    state: Sequence[str] = (),
+    action: Sequence[str] = (),
+    reward: str | None = None,
+    episode: str | None = None,
+) -> Episodes:
     """Return trajectories from a file, a folder or a collection.
 
     Args:
@@ -69,17 +83,38 @@ def load(name: str | Path, format: str | Format | None = None, min_length: int =
             recognises the file.
         min_length: leave out trajectories of fewer steps.
         actions: whether to read actions; if not, all are missing.
+        state: the columns or arrays that are joined into a state, in this order; by default they are found by their
+            names. `*` stands for any text. Formats with fixed names take no columns.
+        action: likewise of an action.
+        reward: the column of rewards.
+        episode: the column that tells trajectories apart.
 
     Raises:
         DataError: there is no such dataset, or it cannot be read.
     """
-    options = ReadOptions(min_length, actions)
+    columns = Columns(_names(state), _names(action), reward, episode)
+    options = ReadOptions(min_length, actions, columns=columns)
     path, prefix = Path(name), str(name).partition("/")[0]
     if format is not None:
-        return _chosen(format).load(_existing(path), options)
+        return _with_columns(_chosen(format), columns, path).load(_existing(path), options)
     if prefix in COLLECTIONS and not os.path.exists(path):
+        _with_columns(None, columns, path)
         return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], options)
-    return _sniffed(_existing(path)).load(path, options)
+    return _with_columns(_sniffed(_existing(path)), columns, path).load(path, options)
+
+
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _with_columns(format: Format | None, columns: Columns, path: Path) -> Any:
+    """Return the format; raise DataError if columns are given and it has none to choose from."""
+    if columns.given and not getattr(format, "takes_columns", False):
+        raise DataError(
+            f"{path}: {next(iter(columns.given))} has no effect, as the names in this format are fixed; leave it out, "
+            "or name the format with --format"
+        )
+    return format
 
 
 def open_parts(name: str | Path, format: str | None = None, options: ReadOptions = READ_ALL) -> PartReader:
@@ -91,6 +126,7 @@ def open_parts(name: str | Path, format: str | None = None, options: ReadOptions
             raise DataError(f"{name}: is not kept in a file that can be read in parts; leave out --stream")
         path = collection.local_path(source.partition("/")[2])
     module: Any = _chosen(format) if format is not None else _sniffed(_existing(path))
+    _with_columns(module, options.columns, path)
     if not hasattr(module, "open_parts"):
         raise DataError(
             f"{name}: its format can only be read whole; leave out --stream, or convert it to another format first "

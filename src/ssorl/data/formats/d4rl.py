@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import re
-import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +12,7 @@ import h5py
 import numpy as np
 
 from ssorl.data.episodes import RANGE_TOL, Episodes, Meta, ranges
-from ssorl.data.formats.npz import meta_from_json
+from ssorl.data.formats.hdf5 import CACHE, MAGIC, attach_meta, check_free_space, dataset, own_meta
 from ssorl.data.stats import differing_rows, join_names
 from ssorl.data.stream import Header, LabelledPart, PartReader, header_of, part_bounds
 from ssorl.data.validate import (
@@ -33,14 +30,12 @@ from ssorl.utils.errors import DataError
 
 KIND = "a D4RL HDF5 file"
 CHUNK = 1 << 16  # rows held twice while they move into place
-CACHE = 1 << 23  # bytes of a dataset kept unpacked: chunks across the edge of a part are then unpacked once
 FLAGS = ("dones", "done", "terminated", "terminations", "truncated", "truncations")  # what others call endings
-LARGEST_RATIO = 1100  # gzip cannot do better; past it a declared shape is a lie
 
 
 def sniff(path: Path) -> bool:
     """Whether it is an HDF5 file."""
-    return first_bytes(path, 8) == b"\x89HDF\r\n\x1a\n"
+    return first_bytes(path, 8) == MAGIC
 
 
 def task_of(name: str) -> str | None:
@@ -106,11 +101,11 @@ def _layout(file: h5py.File, path: Path, options: ReadOptions, breaks: np.ndarra
             f"{src}: has no dataset named terminals, and {join_names(others)} may mean either end of an episode; give "
             "terminals, where the task ended it, and timeouts, where time was up"
         )
-    obs, rew = _dataset(file, "observations", src), _dataset(file, "rewards", src)
+    obs, rew = dataset(file, "observations", src), dataset(file, "rewards", src)
     n = len(obs)
     terminals = _marked(file, "terminals", n, src) if "terminals" in names else np.array([], np.int64)
     timeouts = _marked(file, "timeouts", n, src) if "timeouts" in names else None
-    act = _dataset(file, "actions", src) if options.actions and "actions" in names else None
+    act = dataset(file, "actions", src) if options.actions and "actions" in names else None
     for name, length in (("rewards", rew.size), ("actions", n if act is None else len(act))):
         if length != n:
             raise DataError(f"{src}: {length} {name} but {n} observations; the arrays must be equally long")
@@ -118,10 +113,10 @@ def _layout(file: h5py.File, path: Path, options: ReadOptions, breaks: np.ndarra
         raise DataError(f"{src}: holds no steps; nothing can be learnt from an empty file")
     if obs.ndim != 2:
         raise DataError(f"{src}: observations have shape {obs.shape}; flatten each one to a vector")
-    nxt = _dataset(file, "next_observations", src) if "next_observations" in names else None
+    nxt = dataset(file, "next_observations", src) if "next_observations" in names else None
     if nxt is not None and nxt.shape != obs.shape:
         raise DataError(f"{src}: next_observations has shape {nxt.shape}, observations {obs.shape}; they must agree")
-    own = _own_meta(file, src)
+    own = own_meta(file, src)
     meta = own or _named_meta(src, task, 0 if act is None or act.ndim != 2 else act.shape[1])
     if timeouts is None:
         horizon, where = SCORES[task].horizon if task else 1000, ""
@@ -213,48 +208,12 @@ def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
                     made[name] = file.create_dataset(name, shape, values.dtype, **compression)
                 made[name][at : at + len(values)] = values
             at += eps.n_steps
-        # Of fixed length on purpose: see `_own_meta`.
-        file.attrs["ssorl"] = np.bytes_(json.dumps(asdict(what.meta)))
-
-
-def check_free_space(path: Path, what: Header) -> None:
-    """Say now that the disk is too small: libhdf5 may crash when one fills up under it, and take the process along."""
-    need = what.n_steps * 4 * (2 * what.n_obs + 2 * what.n_act + 3) + (1 << 20)  # unpacked, with what labelling adds
-    free = shutil.disk_usage(path.parent).free
-    if free < need:
-        raise OSError(errno.ENOSPC, f"{free / 1e9:.1f} GB are free, and it takes up to {need / 1e9:.1f} GB")
-
-
-def _dataset(file: h5py.File, name: str, src: str) -> h5py.Dataset:
-    """One dataset of numbers, stored in this very file and truly of the size it declares."""
-    require_hard_link(file.get(name, getlink=True), name, src)
-    data = file[name]
-    if not isinstance(data, h5py.Dataset) or data.dtype.kind not in "fiub" or data.ndim == 0:
-        raise DataError(f"{src}: {name} is not an array of numbers; a D4RL file has one number or vector a step there")
-    if fault := storage_fault(data):
-        raise DataError(f"{src}: {name} {fault}")
-    return data
-
-
-def require_hard_link(link: object, name: str, src: str) -> None:
-    """Refuse a link that leads elsewhere in this file or out of it."""
-    if not isinstance(link, h5py.HardLink):
-        raise DataError(f"{src}: {name} is a link and links are not followed; copy the data into the file")
-
-
-def storage_fault(data: h5py.Dataset) -> str | None:
-    """What is wrong with a dataset whose values lie in another file or nowhere at all."""
-    if data.external or data.is_virtual:
-        return "lies in another file and is not followed; copy the data into the file"
-    stored = data.id.get_storage_size()
-    if data.nbytes > LARGEST_RATIO * max(stored, 1):
-        return f"declares {data.nbytes} bytes but stores {stored}; write its values out"
-    return None
+        attach_meta(file, what.meta)
 
 
 def _marked(file: h5py.File, name: str, n: int, src: str) -> np.ndarray:
     """The rows whose flag is set, [n] int64, ascending."""
-    flags = _dataset(file, name, src)
+    flags = dataset(file, name, src)
     if flags.size != n:
         raise DataError(f"{src}: {flags.size} {name} but {n} observations; the arrays must be equally long")
     found, at = [np.array([], np.int64)], 0
@@ -290,14 +249,6 @@ def _cut_at_horizon(terminals: np.ndarray, n: int, horizon: int) -> np.ndarray:
     count = np.diff(np.concatenate([first, [n]])) // horizon
     number = ranges(np.ones_like(count), count)  # 1, 2, … within each stretch
     return np.repeat(first, count) + horizon * number - 1
-
-
-def _own_meta(file: h5py.File, src: str) -> Meta | None:
-    """What a file that ssorl wrote says of itself."""
-    # Text of variable length lies in HDF5's global heap, and a damaged heap sends libhdf5 round in circles for ever.
-    if "ssorl" in file.attrs and file.attrs.get_id("ssorl").dtype.kind == "S":
-        return meta_from_json(np.bytes_(file.attrs["ssorl"]).decode(), src)
-    return None
 
 
 def _named_meta(src: str, task: str | None, n_act: int) -> Meta:

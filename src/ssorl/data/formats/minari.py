@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.data.formats.d4rl import check_free_space, require_hard_link, storage_fault
+from ssorl.data.formats.hdf5 import check_free_space, require_hard_link, storage_fault
 from ssorl.data.formats.npz import meta_from_json
 from ssorl.data.join import Trajectory, gather, is_terminated, join
 from ssorl.data.stream import Header, LabelledPart, PartReader, header_of

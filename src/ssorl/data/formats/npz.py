@@ -217,7 +217,14 @@ def meta_from_json(text: str, src: str) -> Meta:
                 raise ValueError(f"{name} {found[name]}")
         if found["random_return"] is not None and found["random_return"] == found["expert_return"]:
             raise ValueError(f"random_return and expert_return are both {found['random_return']}")
-        found["notes"] = tuple(str(n) for n in found.get("notes", ()))
+        for name in ("notes", "state_names", "action_names"):
+            found[name] = tuple(str(n) for n in found.get(name, ()))
+        for name in ("state_parts", "action_parts"):
+            found[name] = tuple((str(part), int(size)) for part, size in found.get(name, ()))
+        found["fps"] = None if found.get("fps") is None else float(found["fps"])
+        if found["fps"] is not None and not 0 < found["fps"] < math.inf:
+            raise ValueError(f"fps {found['fps']}")
+        found["robot"] = None if found.get("robot") is None else str(found["robot"])
         found["env"] = None if found.get("env") is None else str(found["env"])
         if found.get("act_range", "assumed") not in ("declared", "assumed", "inferred"):
             raise ValueError(f"act_range {found['act_range']!r}")

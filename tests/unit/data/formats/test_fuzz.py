@@ -9,12 +9,12 @@ from collections import Counter
 import pytest
 from support.clock import patience
 from support.paths import environment
-from support.samples import FORMATS
+from support.samples import FORMATS, READ_ONLY
 
 CASES = 15_000  # mutations a format in a campaign
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", (*FORMATS, *READ_ONLY))
 def test_only_our_own_error_comes_out(tmp_path, format, campaign):
     """In a process of its own: libhdf5 and Arrow are C and C++, and a crash there must be seen, not suffered."""
     count = campaign.count(CASES)
