@@ -200,7 +200,9 @@ class Label:
 
         data, names = self.data, self._file_names()
         if len(names) == 2:
-            first, second = (load(name, data.format, data.min_length, actions=i == 0) for i, name in enumerate(names))
+            first, second = (
+                load(name, data.format, data.min_length, actions=i == 0, **data.columns) for i, name in enumerate(names)
+            )
             both = pair(first, replace(second, meta=ignored(second.meta)))
             return (both, None, None) if self.union else (both[len(first) :], both, None)
         eps = data.load()
@@ -216,14 +218,15 @@ class Label:
         """
         from ssorl.data.formats import open_parts
         from ssorl.data.stream import chain, open_stream
-        from ssorl.data.validate import ReadOptions
+        from ssorl.data.validate import Columns, ReadOptions
         from ssorl.idm.label import ignored
 
         data, names = self.data, self._file_names()
         if not names:
             data.load()  # raises if the data options are invalid
             raise SsorlError(f"{data.dataset}: is not a file that can be read in parts; leave out --stream")
-        options = [ReadOptions(data.min_length), ReadOptions(data.min_length, actions=False)]
+        columns = Columns(**data.columns)
+        options = [ReadOptions(data.min_length, actions, columns=columns) for actions in (True, False)]
         files = [open_parts(name, data.format, option) for name, option in zip(names, options, strict=False)]
         progress.totals["reading"] = (passes * sum(file.n_steps for file in files), "steps")
         streams = [

@@ -48,12 +48,12 @@ def flag(text: str) -> Any:
 Setup = Literal["coupled", "decoupled", "wide"]
 Third = Literal["low", "med", "high"]
 Preset = Literal["quick", "paper"]
-FORMATS = "npz, d4rl, minari, lerobot, pickle or a format of an installed package"
+FORMATS = "npz, d4rl, minari, lerobot, pickle, robomimic, zarr or a format of an installed package"
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")
 
 Json = Annotated[bool, flag("print the result as JSON on standard output")]
 Force = Annotated[bool, flag("replace existing files")]
-Format = Annotated[str | None, arg("NAME", f"format of the files: {FORMATS}", "detected")]
+Format = Annotated[str | None, arg("NAME", f"format of the files: {FORMATS}, aloha, ogbench", "detected")]
 OutFormat = Annotated[str | None, arg("NAME", f"format to write: {FORMATS}", "from the suffix of --out")]
 IdmModule = Annotated[
     str | None, arg("MODULE:NAME", "import the family of a saved --idm FOLDER if its package is not installed")
@@ -85,6 +85,15 @@ class DataSource:
     format: Format = None
     size: Annotated[str | None, arg("N|full", "steps of a sim/ dataset", "a tenth of D4RL's")] = None
     min_length: Annotated[int, arg("N", "leave out trajectories of fewer than N steps", 0)] = 0
+    state: Annotated[tuple[str, ...], arg("NAME …", "columns that make the state", "found by name")] = ()
+    action: Annotated[tuple[str, ...], arg("NAME …", "columns that make the action", "found by name")] = ()
+    reward: Annotated[str | None, arg("NAME", "column of rewards", "found by name")] = None
+    episode: Annotated[str | None, arg("NAME", "column that tells trajectories apart", "found by name")] = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns that were named, as arguments of `ssorl.data.load`."""
+        return {name: getattr(self, name) for name in ("state", "action", "reward", "episode")}
 
 
 @dataclass(frozen=True)
@@ -108,9 +117,10 @@ class DataOptions(DataSource):
         if self.size is not None and not (self.dataset or "").startswith("sim/"):
             raise SsorlError("--size applies to simulated datasets (sim/…) only; leave it out")
         if self.dataset and not (self.labelled or self.unlabelled):
-            return load(self.dataset + (f":{self.size}" if self.size else ""), self.format, self.min_length)
+            name = self.dataset + (f":{self.size}" if self.size else "")
+            return load(name, self.format, self.min_length, **self.columns)
         if self.labelled and self.unlabelled and not self.dataset:
-            return load_pair(self.labelled, self.unlabelled, self.format, self.min_length)
+            return load_pair(self.labelled, self.unlabelled, self.format, self.min_length, **self.columns)
         raise SsorlError("name one dataset, or both --labelled FILE and --unlabelled FILE")
 
 

@@ -147,9 +147,23 @@ def _sniffed(path: Path) -> Format:
     raise DataError(f"{path}: is in none of the formats {', '.join(FORMATS)}; convert it to one of them (docs/data.md)")
 
 
-def load_pair(labelled: str | Path, unlabelled: str | Path, format: str | None = None, min_length: int = 0) -> Episodes:
-    """One set from two: the actions of the second are absent or ignored, never looked at."""
-    return pair(load(labelled, format, min_length), load(unlabelled, format, min_length, actions=False))
+def load_pair(
+    labelled: str | Path, unlabelled: str | Path, format: str | None = None, min_length: int = 0, **columns: Any
+) -> Episodes:
+    """Return the trajectories of two files as one dataset; the actions of the second are absent or ignored.
+
+    Args:
+        labelled: a dataset with actions.
+        unlabelled: another one of the same robot.
+        format: the format of both; see `load`.
+        min_length: leave out trajectories of fewer steps.
+        **columns: `state`, `action`, `reward` and `episode`, for both; see `load`.
+
+    Raises:
+        DataError: one of the two cannot be read, or they do not fit together.
+    """
+    known = load(labelled, format, min_length, **columns)
+    return pair(known, load(unlabelled, format, min_length, actions=False, **columns))
 
 
 def pair(labelled: Episodes, unlabelled: Episodes) -> Episodes:

@@ -105,12 +105,12 @@ def _read(
 def _roles(file: h5py.File, src: str, options: ReadOptions) -> tuple[Roles, list[str]]:
     """Return which arrays are read, and the observations that are not vectors."""
     observations = hdf5.group(file, "observations", src)
-    arrays = {name: observations[name] for name in observations}
+    arrays = {str(name): observations[name] for name in observations}
     arrays = {name: x for name, x in arrays.items() if isinstance(x, h5py.Dataset) and x.dtype.kind in "fiub"}
     vectors = [name for name, x in arrays.items() if x.ndim in (1, 2)]
-    others = [n for n in file if isinstance(file.get(n, getlink=True), h5py.HardLink) and n not in ("observations",)]
-    others = [n for n in others if isinstance(file[n], h5py.Dataset) and file[n].ndim in (1, 2)]
-    roles = assign([*vectors, *others], options.columns, src, sorted(vectors))
+    links = [str(name) for name in file if isinstance(file.get(name, getlink=True), h5py.HardLink)]
+    others = [name for name in links if isinstance(item := file[name], h5py.Dataset) and item.ndim in (1, 2)]
+    roles = assign([*vectors, *others], options, src, sorted(vectors))
     if options.columns.episode:
         raise DataError(f"{src}: each file is an episode; leave --episode out")
     left = [escaped(n) for n in observations if n not in vectors and n not in roles.state]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ssorl.data.episodes import Meta
 from ssorl.data.stats import join_names
-from ssorl.data.validate import Columns, Raw, escaped
+from ssorl.data.validate import Raw, ReadOptions, escaped
 from ssorl.utils.errors import DataError
 
 REWARDS = ("next.reward", "reward", "rewards")
@@ -32,21 +32,25 @@ class Roles(NamedTuple):
     episode: str | None
 
 
-def assign(names: Sequence[str], columns: Columns, src: str, state: Sequence[str] | None = None) -> Roles:
+def assign(names: Sequence[str], options: ReadOptions, src: str, state: Sequence[str] | None = None) -> Roles:
     """Return the role of each column.
 
     Args:
         names: the columns that hold numbers or vectors of numbers, in the order of the file.
-        columns: what the caller named.
+        options: the columns that the caller named, and whether actions are wanted.
         src: the file, for errors.
         state: the columns that make the state in this format; None finds them by their names.
 
     Raises:
         DataError: a column that the caller named is not there, or no column can be the state.
     """
+    columns = options.columns
     reward = _single(columns.reward, names, src, "--reward", REWARDS)
     episode = _single(columns.episode, names, src, "--episode", EPISODES)
-    action = _named(columns.action, names, src, "--action") or _group(names, ACTIONS)
+    if options.actions:
+        action = _named(columns.action, names, src, "--action") or _group(names, ACTIONS)
+    else:  # such a file may lack the columns; if it has them, they are not part of the state
+        action = [n for n in names if any(fnmatchcase(n, name) for name in columns.action)] or _group(names, ACTIONS)
     if columns.state:
         chosen = _named(columns.state, names, src, "--state")
     elif state is not None:

@@ -28,7 +28,7 @@ def has_members(path: Path, parent: str, prefix: str) -> bool:
         return False
     try:
         with h5py.File(path, "r") as file:
-            return any(name.startswith(prefix) for name in group(file, parent, str(path)))
+            return any(str(name).startswith(prefix) for name in group(file, parent, str(path)))
     except Exception:  # a damaged file, which the reader of the format refuses in a sentence
         return False
 

@@ -41,7 +41,7 @@ def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
         for needed in ("observations", "terminals"):
             if needed not in names:
                 raise DataError(f"{src}: has no array named {needed}; choose another --format or fetch it again")
-        roles = assign([n for n in names if n != "terminals"], options.columns, src, ["observations"])
+        roles = assign([n for n in names if n != "terminals"], options, src, ["observations"])
         if options.columns.episode:
             raise DataError(f"{src}: `terminals` marks the ends of the trajectories; leave --episode out")
         ends = np.flatnonzero(read_array(archive, "terminals", src).reshape(-1) > 0)

@@ -88,7 +88,7 @@ def _opened(path: Path, options: ReadOptions) -> Iterator[Source]:
     src = str(path)
     with h5py.File(path, "r", rdcc_nbytes=hdf5.CACHE) as file:
         data = hdf5.group(file, "data", src)
-        names = sorted((name for name in data if name.startswith("demo")), key=natural)
+        names = sorted((str(name) for name in data if str(name).startswith("demo")), key=natural)
         if not names:
             raise DataError(f"{src}: holds no demonstrations (data/demo_0, …); choose another --format")
         own = hdf5.own_meta(data, src)
@@ -104,7 +104,7 @@ class _Demos:
         first = self._group(0)
         obs = hdf5.group(first, "obs", src) if "obs" in first else None
         arrays = {f"obs/{name}": _shape(obs[name]) for name in obs} if obs is not None else {}
-        arrays |= {name: _shape(first[name]) for name in first if name not in ("obs", "next_obs", "infos")}
+        arrays |= {str(name): _shape(first[name]) for name in first if name not in ("obs", "next_obs", "infos")}
         vectors = [name for name, shape in arrays.items() if len(shape) in (1, 2)]
         self.roles = self._roles(vectors, options, own)
         images = [escaped(n.removeprefix("obs/")) for n, s in arrays.items() if n.startswith("obs/") and len(s) > 2]
@@ -132,7 +132,7 @@ class _Demos:
         keys = [short for name, short in plain.items() if name.startswith("obs/")]
         kept = list(_keys(own, sum(n for _, n in own.state_parts) or 1)) if own is not None else []
         default = kept if kept and set(kept) <= set(keys) else sorted(keys) or ["states"] * ("states" in plain)
-        roles = assign(list(full), options.columns, self.src, default)
+        roles = assign(list(full), options, self.src, default)
         if roles.episode is not None and options.columns.episode:
             raise DataError(f"{self.src}: each demonstration is a trajectory; leave --episode out")
         action = roles.action or ["actions"]  # the first demonstration may be unlabelled

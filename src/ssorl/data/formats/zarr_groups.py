@@ -165,9 +165,9 @@ def _roles(names: list[str], options: ReadOptions, own: Meta | None, src: str) -
     if own is not None and not options.columns.given:
         state = list(_state_keys(own, sum(n for _, n in own.state_parts) or 1))
         if set(state) <= set(names):
-            return assign(names, options.columns, src, state)
+            return assign(names, options, src, state)
     skipped = ("done", "terminal", "timeout", "timestamp", "ssorl_", "next_")
-    return assign(names, options.columns, src, [n for n in names if not n.startswith(skipped)])
+    return assign(names, options, src, [n for n in names if not n.startswith(skipped)])
 
 
 class _Final(NamedTuple):

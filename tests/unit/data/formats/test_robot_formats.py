@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from support import foreign
 from support.samples import make
 
-from ssorl.data import Episodes, load
+from ssorl.cli import main
+from ssorl.data import Episodes, load, load_pair
 from ssorl.data.formats import open_parts
 from ssorl.data.stream import open_stream
 from ssorl.data.validate import READ_ALL
@@ -142,3 +144,18 @@ def test_formats_with_fixed_names_take_no_columns(tmp_path):
     for name in (tmp_path / "set.npz", "builtin/pointmass"):
         with pytest.raises(DataError, match=r"--state has no effect.*leave it out"):
             load(name, state=["x"])
+
+
+def test_the_command_line_chooses_columns_too(tmp_path, capsys):
+    path = foreign.robomimic(tmp_path / "set.hdf5", EPS)
+    main(["data", "show", str(path), "--state", "robot0_eef_pos", "--json"])
+    assert json.loads(capsys.readouterr().out)["observation_size"] == 1
+    main(["data", "convert", str(path), str(tmp_path / "out.npz"), "--state", "robot0_eef_pos", "object"])
+    assert load(tmp_path / "out.npz").same(EPS)
+
+
+def test_of_a_pair_the_unlabelled_file_may_lack_the_action(tmp_path):
+    known = foreign.robomimic(tmp_path / "known.hdf5", EPS)
+    bare = foreign.robomimic(tmp_path / "bare.hdf5", EPS, drop=(0, 1, 2, 3, 4))
+    both = load_pair(known, bare, state=["object"], action=["actions"])
+    assert both.labelled_share.tolist() == [1] * 5 + [0] * 5
