@@ -16,11 +16,14 @@ from ssorl.utils.identity import identifying_fields
 from ssorl.utils.registry import shown
 
 MAX_FACTOR = 1000  # largest ratio of a setting to its default, so that a file cannot ask for a million layers
-MAX_LENGTH = 100  # most numbers in one setting, such as widths of layers
+MAX_LENGTH = 100  # largest number of values in one setting, such as widths of layers
 
 
 def describe(agent: Agent) -> dict:
-    """Return an agent's name and settings; the name is `module:Class` if it is neither registered nor installed."""
+    """Return an agent's name and settings for a file.
+
+    The name is `module:Class` if the agent is neither registered nor installed.
+    """
     kind: Any = type(agent)
     return {"agent": AGENTS.name_of(kind), "settings": identifying_fields(agent)}
 
@@ -31,22 +34,22 @@ def rebuild(about: dict, source: object = "the file", named: type[Agent] | None 
     Args:
         about: what `describe` returned, read from a file.
         source: the file, for messages.
-        named: the class that the user named for this file; needed where the file's agent is neither built in nor
-            registered nor installed.
+        named: the class that the user named for this file; needed if the file's agent is not built in, registered or
+            installed.
 
     Raises:
         UntrustedNameError: the agent is in a module that the user has not named.
-        DataError: there is no such agent, or it does not have these settings.
+        DataError: the agent is unknown, or it does not have these settings.
         ValueError: a setting has another type than its default, or is too large.
     """
     name, settings = about["agent"], about["settings"]
     if not isinstance(name, str):
-        raise DataError(f"{source}: names no agent; write the file again")
+        raise DataError(f"{source}: does not name an agent; write the file again")
     kind = AGENTS.find(name, source) if named is None or AGENTS.known(name) else named
     if named is not None and kind is not named:
         raise SsorlError(
-            f"{source}: is of the agent {shown(name)}, not of {AGENTS.name_of(named)}; leave out {AGENTS.flag} or name "
-            "another"
+            f"{source}: has the agent {shown(name)}, not {AGENTS.name_of(named)}; "
+            f"leave out {AGENTS.flag} or name another"
         )
     defaults = {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(set(settings) - set(defaults)):

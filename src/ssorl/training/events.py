@@ -25,7 +25,7 @@ MAX_RECORD = 1 << 24  # bytes; a longer record has a damaged length
 
 
 class Events:
-    """The event file of one run, in a folder of its own."""
+    """The event file of one run, which is the only one of its folder."""
 
     def __init__(self, folder: Path | str, at: int = 0) -> None:
         """Open the folder's file, or create one.
@@ -106,15 +106,15 @@ def _end_before(raw: bytes, at: int) -> int:
     """Return the position behind the last whole record before update `at`."""
     from google.protobuf.message import DecodeError
 
-    event, kept = _event_class(), 0
+    event, position = _event_class(), 0
     for end, body in records(raw):
         try:
             if event.FromString(body).step >= at:
                 break
         except DecodeError:  # not a file of TensorBoard's
             break
-        kept = end
-    return kept
+        position = end
+    return position
 
 
 def _checksum(raw: bytes) -> bytes:

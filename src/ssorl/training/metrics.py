@@ -116,10 +116,10 @@ class Log:
 
     def _open(self, names: list[str], at: int) -> None:
         """Open the destinations of runs, and delete their lines from update `at` on."""
-        kept = [line for line in lines(self.file) if line["run"] not in names or line["at"] < at]
-        write_text(self.file, "".join(json.dumps(line) + "\n" for line in kept))
+        earlier = [line for line in lines(self.file) if line["run"] not in names or line["at"] < at]
+        write_text(self.file, "".join(json.dumps(line) + "\n" for line in earlier))
         for name in names:
-            last = max((line for line in kept if line["run"] == name), key=lambda x: x["at"], default={})
+            last = max((line for line in earlier if line["run"] == name), key=lambda x: x["at"], default={})
             self.last[name] = self.began, last.get("at", 0), last.get("seconds") or 0.0
             self.sinks[name] = [open_sink(name, at) for open_sink in self.sink_types]
 

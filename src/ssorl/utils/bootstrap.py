@@ -1,4 +1,4 @@
-"""The bootstrap: means of episodes drawn anew, and statistics of seeds drawn anew within strata."""
+"""The bootstrap: means of resampled episodes, and statistics of seeds resampled within strata."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 MEANS_BLOCK = 4_000_000  # numbers drawn at a time by `resample_means`, to bound the memory
-STRATA_BLOCK = 1 << 20  # the same of `resample_strata`
+STRATA_BLOCK = 1 << 20  # the same for `resample_strata`
 
 Strata = Sequence[np.ndarray]
-Statistic = Callable[..., np.ndarray]  # one argument a group: its strata, each [block, seeds, ...] -> [block]
+Statistic = Callable[..., np.ndarray]  # takes the strata [block, seeds, ...] of each group, returns [block]
 
 
 def resample_means(values: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
     """Return the mean over the first axis in each of several resamples with replacement.
 
     Args:
-        values: N samples, [N] or [N, P]. All P columns are drawn alike.
+        values: N samples, [N] or [N, P]; all P columns use the same resamples.
         draws: number of resamples D.
         rng: source of the resamples.
 

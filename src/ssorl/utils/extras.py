@@ -63,5 +63,5 @@ def _is_installed(package: str) -> bool:
     if package in sys.modules:
         return sys.modules[package] is not None
     spec = find_spec(package)
-    # A folder without __init__.py counts as a package without origin; `wandb` leaves one where it is run.
+    # A folder without __init__.py is a package without origin for Python; `wandb` creates such a folder where it runs.
     return spec is not None and spec.origin is not None

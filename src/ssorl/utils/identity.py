@@ -1,7 +1,7 @@
-"""Identities that last: which settings a hash covers, and which revision of the code made a result.
+"""Identities of results: which settings a hash covers, and which revision of the code made a result.
 
 A revision is a class attribute, `revision`, of an agent or of an IDM's config. It is raised when a change of the code
-alters results at unchanged settings. Files written before there were revisions are of revision 0.
+alters results at unchanged settings. Files of versions without revisions have revision 0.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from ssorl.utils.errors import SsorlError
 def since(version: str, default: Any) -> Any:
     """Declare a dataclass field that was added after version 0.1.
 
-    At its default the field is left out of files and hashes, so that results stored before are still found.
+    At its default the field is left out of files and hashes, so that results of earlier versions keep their hashes.
 
     Args:
         version: the first version with the field.
         default: the field's default, which must reproduce the results of versions without the field.
 
     Returns:
-        What stands on the right of the field's annotation.
+        The value to assign to the annotated field.
     """
     return field(default=default, metadata={"since": version})
 
 
 def identifying_fields(config: Any) -> dict[str, Any]:
-    """Return the fields that identify a dataclass, without those declared by `since` that are at their default."""
+    """Return the fields that identify a dataclass: all but those declared by `since` that are at their default."""
     values = {f.name: (getattr(config, f.name), f) for f in fields(config)}
     return {name: value for name, (value, f) in values.items() if not (_is_later(f) and value == f.default)}
 
 
 def check_names(names: Mapping[str, Any], kind: type) -> list[str]:
-    """Return the names that a stored dataclass has too many or too few; fields declared by `since` may be missing.
+    """Return the names of a stored dataclass that are unknown or missing; fields declared by `since` may be missing.
 
     Args:
         names: the stored values by name.
@@ -51,17 +51,17 @@ def _is_later(f: Any) -> bool:
 
 
 class Revisions(NamedTuple):
-    """The revisions of the agent and of the inverse dynamics model that made a result; None: it used none."""
+    """The revisions of the agent and of the inverse dynamics model that made a result; None if there was none."""
 
     agent: int | None = None
     idm: int | None = None
 
     def as_json(self) -> dict[str, int | None]:
-        """Return what files hold under the key `revisions`."""
+        """Return the value that files store under the key `revisions`."""
         return self._asdict()
 
     def changed(self, now: Revisions, agent: str = "the agent") -> list[str]:
-        """Return, in words, the revisions that differ from those of another version.
+        """Return, as phrases, the revisions that differ from those of another version.
 
         Args:
             now: the revisions to compare with.
@@ -77,7 +77,11 @@ class Revisions(NamedTuple):
 
 
 def revision_of(thing: Any) -> int:
-    """Return the revision of an agent, a config or a class of either; 0 where it has none."""
+    """Return the revision of an agent, a config or a class of either; 0 if it has none.
+
+    Raises:
+        SsorlError: the revision is not a whole number from 0 up.
+    """
     value = getattr(thing, "revision", 0)
     if type(value) is not int or value < 0:
         kind = thing if isinstance(thing, type) else type(thing)
@@ -96,10 +100,13 @@ def revisions_of(agent: Any = None, idm: Any = None) -> Revisions:
 
 
 def read_revisions(stored: Any) -> Revisions:
-    """Return the revisions that a file holds under `revisions`; None is a file of a version without them.
+    """Return the revisions that a file stores under `revisions`.
+
+    Args:
+        stored: the stored value; None in files of versions without revisions.
 
     Raises:
-        ValueError: the file holds something else there.
+        ValueError: the value is invalid.
     """
     if stored is None:
         return Revisions()

@@ -43,7 +43,16 @@ def file_lock(path: Path, wait: bool, cure: str) -> Iterator[bool]:
 
 @contextmanager
 def folder_lock(folder: Path, wait: bool, cure: str) -> Iterator[bool]:
-    """Hold the lock of a folder, as `file_lock` does, and remove what interrupted processes left there."""
+    """Hold the lock of a folder during the block, and remove temporary files of interrupted processes.
+
+    Args:
+        folder: the folder.
+        wait: wait for another process that holds the lock; otherwise yield False.
+        cure: what the user can do if the folder cannot be written, for the message.
+
+    Raises:
+        SsorlError: the folder cannot be written.
+    """
     with file_lock(folder / ".lock", wait, cure) as held:
         for stale in folder.glob(".tmp-*") if held else ():
             shutil.rmtree(stale, ignore_errors=True)
@@ -56,7 +65,7 @@ def locked(folder: Path, other: str = "another folder") -> Iterator[None]:
 
     Args:
         folder: the folder.
-        other: what the message tells the user to choose instead.
+        other: alternative to the folder, for the message.
 
     Raises:
         SsorlError: the folder cannot be written, or another process holds its lock.

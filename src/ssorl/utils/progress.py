@@ -30,7 +30,7 @@ class Progress(AbstractContextManager):
         Args:
             totals: (number of units, name of the unit) by task, in the order of the work; 0 if the number is unknown.
             stream: where to write; standard error by default.
-            quiet: write nothing; by default what `QUIET` says.
+            quiet: write nothing; by default the value of `QUIET`.
         """
         self.totals, self.stream = totals, stream or sys.stderr
         self.done = dict.fromkeys(totals, 0)
@@ -53,7 +53,7 @@ class Progress(AbstractContextManager):
         """
         now, total = time.monotonic(), self.totals[task][0]
         self.done[task] += n
-        # The rate is measured from the first call on: compilation comes before it.
+        # The rate is measured from the first call on, to exclude compilation.
         self.began.setdefault(task, (now, n))
         complete = self.done[task] >= total > 0 and task not in self.ended
         if self.bar is not None:
@@ -64,14 +64,14 @@ class Progress(AbstractContextManager):
             return
         else:
             self.printed_at = now
-            self.ended |= {task} if self.done[task] >= total else set()  # print one last line, even after the total
+            self.ended |= {task} if self.done[task] >= total else set()  # so the last line is printed once
             if self.notebook is not None:
                 self.notebook.update({"text/html": self._html(now, task, note)}, raw=True)
             else:
                 print(f"{task}: {self._line(task, now, note)}", file=self.stream, flush=True)
 
     def say(self, text: str) -> None:
-        """Print a line of text above the bar."""
+        """Print a line of text above the bar; nothing if quiet."""
         if self.bar is not None:
             self.bar.console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
         elif not self.quiet:
@@ -88,7 +88,7 @@ class Progress(AbstractContextManager):
         return ", ".join([*parts, note] if note else parts)
 
     def _html(self, now: float, current: str, note: str) -> str:
-        """Return one row with a bar for each task that has begun."""
+        """Return HTML with one bar for each task that has begun."""
         rows = []
         for task in self.began:
             line = escape(f"{task}: {self._line(task, now, note if task == current else '')}")

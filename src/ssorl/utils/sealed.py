@@ -1,6 +1,6 @@
 """Sealed files: arrays by name, `about.json` with metadata, and a checksum of every byte; never a pickle.
 
-Policies, unfinished trainings, inverse dynamics models and the checkpoints of collectors are sealed files.
+Policies, inverse dynamics models and the checkpoints of trainings and collectors are sealed files.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Sealed:
 
         Args:
             name: its name.
-            like: an object with the expected `shape` and `dtype`; None reads an array of any.
+            like: an object with the expected `shape` and `dtype`; None: any are accepted.
 
         Raises:
             ValueError: the array is missing, cut short, holds objects, or is of another shape or dtype.
@@ -122,12 +122,12 @@ class Sealed:
 
 
 @contextmanager
-def sealed(path: Path | str, what: str, cure: str = "") -> Iterator[Sealed]:
+def sealed(path: Path | str, kind: str, cure: str = "") -> Iterator[Sealed]:
     """Open a file that `write_sealed` wrote, and yield it.
 
     Args:
         path: the file.
-        what: what the file should be, such as "a saved policy", for messages.
+        kind: the expected kind of file, such as "a saved policy", for messages.
         cure: what the user can do, appended to the messages.
 
     Raises:
@@ -137,7 +137,7 @@ def sealed(path: Path | str, what: str, cure: str = "") -> Iterator[Sealed]:
     try:
         with Path(path).open("rb") as file:
             if not _checksum_matches(file):
-                raise DamagedError(f"{path}: is not {what}, or is cut short or damaged (its checksum is wrong){cure}")
+                raise DamagedError(f"{path}: is not {kind}, or is cut short or damaged (its checksum is wrong){cure}")
             with zipfile.ZipFile(file) as archive:
                 yield Sealed(archive)
     except SsorlError:
@@ -145,7 +145,7 @@ def sealed(path: Path | str, what: str, cure: str = "") -> Iterator[Sealed]:
     except OSError as err:
         raise DataError(f"{path}: cannot be read ({err.strerror or err}); check the name") from err
     except Exception as err:  # untrusted bytes: every error here means that the content is invalid
-        raise DataError(f"{path}: cannot be read as {what} ({reason(err)}){cure}") from err
+        raise DataError(f"{path}: cannot be read as {kind} ({reason(err)}){cure}") from err
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def number(value: Any) -> bool:
 
 
 def whole(value: Any, least: int) -> bool:
-    """Return whether a value is a whole number of at least `least`; 10.0 counts as whole."""
+    """Return whether a value is a whole number of at least `least`; 10.0 is a whole number."""
     return number(value) and value == int(value) and value >= least
 
 
@@ -51,28 +51,28 @@ NAMED: dict[str, Rule] = {  # rules by name of the setting; other settings follo
 }
 
 
-def check_settings(whose: str, settings: Any, config: Any) -> None:
+def check_settings(owner: str, settings: Any, config: Any) -> None:
     """Raise on unknown setting names and invalid values.
 
     Args:
-        whose: name of the agent or model, for messages.
+        owner: name of the agent or model, for messages.
         settings: values by name of the setting.
-        config: dataclass whose fields are the known settings; anything else is not checked.
+        config: dataclass whose fields are the known settings; for anything else names are not checked.
 
     Raises:
         SsorlError: a name is unknown, a value is invalid, or `settings` is not a mapping.
     """
     if not isinstance(settings, Mapping):
-        raise SsorlError(f"the settings of {whose} are {settings!r}; give names and values, such as {{'lr': 0.001}}")
+        raise SsorlError(f"the settings of {owner} are {settings!r}; give names and values, such as {{'lr': 0.001}}")
     if not is_dataclass(config):
         return
     known = {field.name: field.default for field in fields(config)}
     for name, value in settings.items():
         if name not in known:
-            raise SsorlError(f"{whose} has no setting {name!r}; {nearest(name, known)}")
+            raise SsorlError(f"{owner} has no setting {name!r}; {nearest(name, known)}")
         valid, cure = NAMED[name] if name in NAMED else _rule_for(known[name])
         if not valid(value):
-            raise SsorlError(f"{name} of {whose} is {value!r}; {cure}")
+            raise SsorlError(f"{name} of {owner} is {value!r}; {cure}")
 
 
 def plain(value: Any) -> Any:
@@ -100,12 +100,12 @@ def _rule_for(default: Any) -> Rule:
 
 # Seeds ---------------------------------------------------------------------------------------------------
 
-END = 2**32  # JAX reduces a seed modulo this number: larger seeds would repeat smaller ones
+SEED_END = 2**32  # JAX uses a seed modulo this number, so larger seeds would repeat smaller ones
 
 
 def is_seed(value: object) -> bool:
     """Return whether a value is a valid seed: a whole number from 0 up and below 2**32."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < END
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < SEED_END
 
 
 def check_seed(value: object, name: str = "the seed") -> None:

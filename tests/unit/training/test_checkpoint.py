@@ -209,11 +209,11 @@ class Mine(type(AGENT)):
 def test_the_user_must_name_an_unregistered_agent_to_load_it(tmp_path, params):
     path, own = tmp_path / "p.npz", Mine(**asdict(AGENT))
     save_policy(path, own, params, SCALER, LOW, HIGH)
-    with pytest.raises(SsorlError, match=r"p\.npz: names the agent '.*:Mine', and files may not import a module; if"):
+    with pytest.raises(SsorlError, match=r"p\.npz: names the agent '.*:Mine', and files may not import modules; if"):
         load_policy_file(path)
     assert load_policy_file(path, Mine).agent == own
     save_policy(path, AGENT, params, SCALER, LOW, HIGH)
-    with pytest.raises(SsorlError, match=r"p\.npz: is of the agent td3bc, not of .*:Mine; leave out --agent or"):
+    with pytest.raises(SsorlError, match=r"p\.npz: has the agent td3bc, not .*:Mine; leave out --agent or"):
         load_policy_file(path, Mine)
 
 

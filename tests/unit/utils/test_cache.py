@@ -1,3 +1,5 @@
+"""The cache creates each file once, by one process, and detects damage; files are replaced atomically."""
+
 import errno
 import fcntl
 import multiprocessing
@@ -15,7 +17,7 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import atomic
 from ssorl.utils.locks import locked
 
-CROWD = 3  # processes that want one file
+CROWD = 3  # processes that need the same file
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +25,8 @@ def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SSORL_CACHE", str(tmp_path / "cache"))
 
 
-def _ask(log: str, arrived) -> None:
-    """Ask for a file that is made only after every process has seen that it is not there and asks for the lock."""
+def _request(log: str, arrived) -> None:
+    """Request a file; it is created only after every process has noticed its absence and requested the lock."""
     lock = fcntl.flock
 
     def flock(*args) -> None:
@@ -46,12 +48,12 @@ def test_made_once_by_several_processes_at_once(tmp_path):
     log = str(tmp_path / "log")
     context = multiprocessing.get_context("spawn")
     arrived = context.Semaphore(0)
-    crowd = [context.Process(target=_ask, args=(log, arrived)) for _ in range(CROWD)]
-    for one in crowd:
-        one.start()
-    for one in crowd:
-        one.join(patience())
-    assert [one.exitcode for one in crowd] == [0] * CROWD
+    crowd = [context.Process(target=_request, args=(log, arrived)) for _ in range(CROWD)]
+    for process in crowd:
+        process.start()
+    for process in crowd:
+        process.join(patience())
+    assert [process.exitcode for process in crowd] == [0] * CROWD
     assert Path(log).read_text() == "made\n"
 
 
@@ -81,7 +83,7 @@ def test_a_killed_maker_leaves_no_half_file(tmp_path):
     child.communicate()
     assert not (tmp_path / "cache" / "f").exists()
     assert cached("f", lambda p: p.write_text("whole") and None).read_text() == "whole"
-    assert not list((tmp_path / "cache").glob(".tmp-*"))  # what the killed one left is swept up
+    assert not list((tmp_path / "cache").glob(".tmp-*"))  # temporary files of the killed process are deleted
 
 
 def test_a_failing_maker_leaves_nothing(tmp_path):
@@ -123,8 +125,8 @@ def test_atomic_replaces_files_and_folders(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".tmp")) == []
 
 
-def test_a_file_system_without_locks_is_no_other_process(tmp_path, monkeypatch):
-    """Some network folders know none: there all go on, and nobody is told to wait for somebody who is not there."""
+def test_a_file_system_without_locks_is_not_taken_for_a_locked_one(tmp_path, monkeypatch):
+    """On some network file systems locks fail; processes then continue instead of waiting."""
 
     def flock(file, how):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

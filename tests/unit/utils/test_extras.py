@@ -35,7 +35,7 @@ def requirements(extra: str) -> set[str]:
     return {re.split(r"[\[<>=]", line)[0].lower() for line in PROJECT["optional-dependencies"][extra]}
 
 
-def test_the_table_is_that_of_pyproject():
+def test_the_extras_agree_with_pyproject():
     assert {*EXTRAS, "cuda", "docs", "test"} == {*PROJECT["optional-dependencies"]}
     base = {re.split(r"[\[<>=]", line)[0] for line in PROJECT["dependencies"]}
     owner = packages_distributions() | {"wandb": ["wandb"]}  # not installed for the tests
@@ -57,15 +57,15 @@ def test_the_error_names_the_packages_and_the_command(monkeypatch):
     require("sim", "mujoco")
     monkeypatch.setitem(sys.modules, "mujoco", None)
     require("sim", "gymnasium")
-    with pytest.raises(SsorlError) as one:
+    with pytest.raises(SsorlError) as error:
         require("sim")
-    assert str(one.value) == "simulators need mujoco, which is not installed; run: pip install 'ssorl[sim]'"
+    assert str(error.value) == "simulators need mujoco, which is not installed; run: pip install 'ssorl[sim]'"
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(SsorlError, match="need mujoco and gymnasium, which are not installed"):
         require("sim")
 
 
-def test_a_folder_of_the_same_name_is_no_package(tmp_path, monkeypatch):
+def test_a_folder_of_the_same_name_is_not_a_package(tmp_path, monkeypatch):
     (tmp_path / "ssorl_test_package").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(extras.EXTRAS, "test", Extra("tests", ("ssorl_test_package",)))
@@ -125,13 +125,13 @@ def test_a_missing_extra_is_one_sentence(words, sentence, tmp_path):
     save(linear(n=4, t=5), tmp_path / "lerobot", "lerobot")
     before = sorted(path.name for path in tmp_path.iterdir())
     done = child(f"from ssorl.cli import main; main({words.split()})", tmp_path)
-    *_, last = done.stderr.splitlines()  # after what `run` tells of its plan
+    *_, last = done.stderr.splitlines()  # the lines before are the plan that `run` prints
     assert done.returncode == 2 and done.stderr.count("ssorl: ") == 1
     assert re.fullmatch(rf"ssorl: {sentence}, which (is|are) not installed; run: pip install 'ssorl\[\w+\]'", last)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == before
 
 
-def test_data_without_its_simulator_is_planned_with_a_note_that_names_the_extra(tmp_path):
+def test_the_plan_for_data_without_its_simulator_names_the_extra(tmp_path):
     save(linear(n=24, t=20).with_meta(env="hopper"), tmp_path / "a.npz")
     done = child(
         """

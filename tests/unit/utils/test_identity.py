@@ -1,4 +1,4 @@
-"""Which settings identify a dataclass, and revisions in files."""
+"""The settings that identify a dataclass, and revisions in files."""
 
 from dataclasses import dataclass
 
@@ -33,14 +33,14 @@ def test_a_later_field_at_its_default_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("names", "odd"),
+    ("names", "wrong"),
     [({"rate": 1}, []), ({"rate": 1, "width": 2}, []), ({"width": 2}, ["rate"]), ({"rate": 1, "depth": 2}, ["depth"])],
 )
-def test_only_later_fields_may_be_missing(names, odd):
-    assert check_names(names, Config) == odd
+def test_only_later_fields_may_be_missing(names, wrong):
+    assert check_names(names, Config) == wrong
 
 
-def test_what_has_no_revision_is_of_revision_0():
+def test_the_default_revision_is_0():
     assert (revision_of(Config), revision_of(Config()), revision_of(Revised), revision_of(Revised())) == (0, 0, 3, 3)
     assert revisions_of(Revised()) == Revisions(3, None) and revisions_of(idm=Config()) == Revisions(None, 0)
 
@@ -59,8 +59,8 @@ def test_revisions_are_read_from_files():
             read_revisions(wrong)
 
 
-def test_a_change_is_named():
+def test_changed_revisions_are_named():
     assert Revisions(0, None).changed(Revisions(2, None), "cql") == ["cql from revision 0 to 2"]
     assert Revisions(None, 1).changed(Revisions(None, 1)) == []
-    assert Revisions().changed(Revisions(0, 0)) == []  # files without revisions are of revision 0
+    assert Revisions().changed(Revisions(0, 0)) == []  # files without revisions have revision 0
     assert len(Revisions(0, 0).changed(Revisions(1, 1))) == 2

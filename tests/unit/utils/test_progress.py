@@ -10,7 +10,7 @@ from ssorl.utils.progress import Progress, duration
 
 
 class FakeHandle:
-    """What IPython's `display` returns: it keeps the pages that it is given."""
+    """A fake of the handle that IPython's `display` returns; it records the pages."""
 
     def __init__(self) -> None:
         self.pages: list[str] = []
@@ -22,7 +22,7 @@ class FakeHandle:
 
 @pytest.fixture
 def notebook(monkeypatch) -> FakeHandle:
-    """A process that looks like a notebook's kernel."""
+    """Make this process look like a notebook's kernel, and return the display's handle."""
     handle = FakeHandle()
     ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
     ipython.get_ipython = lambda: SimpleNamespace(kernel=object())
@@ -50,7 +50,7 @@ def test_quiet_shows_nothing_in_a_notebook(notebook, capsys):
     assert notebook.pages == [] and capsys.readouterr().err == "" and progress.done == {"training": 10}
 
 
-def test_a_shell_of_ipython_in_a_terminal_gets_lines(notebook, monkeypatch, capsys):
+def test_ipython_in_a_terminal_gets_lines(notebook, monkeypatch, capsys):
     monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: SimpleNamespace())
     with Progress({"training": (10, "updates")}) as progress:
         progress("training", 10)

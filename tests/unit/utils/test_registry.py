@@ -1,4 +1,4 @@
-"""Extensions by name: built in, registered, installed, or named by the user; a file imports nothing."""
+"""Extensions are built in, registered, installed, or named by the user; names from files import nothing."""
 
 import sys
 from pathlib import Path
@@ -10,12 +10,12 @@ from ssorl.utils.registry import Registry, TrustedName, UntrustedNameError, path
 
 
 class BuiltIn:
-    """Stands for what ssorl has itself."""
+    """A built-in extension."""
 
 
 def check(name, value):
     if not isinstance(value, type):
-        raise SsorlError(f"the thing {name} is no class")
+        raise SsorlError(f"the thing {name} is not a class")
     return value
 
 
@@ -26,9 +26,9 @@ def things() -> Registry:
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Install a package with entry points: `install("mine=module:Class", …)` after its code."""
+    """Return a function that installs a package with entry points such as "mine=module:Class"."""
     monkeypatch.syspath_prepend(tmp_path)
-    made = []
+    installed = []
 
     def install(*points: str, code: str = "class Thing: pass\n", name: str = "things_package") -> None:
         (tmp_path / f"{name}.py").write_text(
@@ -38,14 +38,14 @@ def package(tmp_path, monkeypatch):
         home.mkdir()
         (home / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (home / "entry_points.txt").write_text("[tests.things]\n" + "\n".join(points))
-        made.append(name)
+        installed.append(name)
 
     yield install
-    for name in made:
+    for name in installed:
         sys.modules.pop(name, None)
 
 
-def test_what_is_registered_is_found(things):
+def test_a_registered_extension_is_returned_by_name(things):
     assert things.register("second", dict) is dict
     assert things.find("second") is dict and things.names() == ["first", "second"]
     assert things.name_of(dict) == "second" and things.name_of(BuiltIn) == "first"
@@ -54,19 +54,19 @@ def test_what_is_registered_is_found(things):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
-        ("first", dict, "first is the built-in thing of that name; choose another name"),
+        ("first", dict, "first is the name of a built-in thing; choose another name"),
         ("two words", dict, "the thing 'two words': give a name of letters"),
         ("../up", dict, "give a name of letters"),
         (3, dict, "the thing 3: give a name"),
-        ("second", 3, "the thing second is no class"),
-        ("taken", list, "the thing taken is builtins:dict already; choose another name"),
+        ("second", 3, "the thing second is not a class"),
+        ("taken", list, "the thing taken is already builtins:dict; choose another name"),
     ],
 )
-def test_a_registration_that_cannot_be(things, name, value, said):
+def test_an_invalid_registration_raises_an_error(things, name, value, message):
     things.register("taken", dict)
-    with pytest.raises(SsorlError, match=said):
+    with pytest.raises(SsorlError, match=message):
         things.register(name, value)
 
 
@@ -78,17 +78,17 @@ def test_a_notebook_cell_may_run_again(things):
     assert things.adopt(second) == "mine"
 
 
-def test_an_installed_one_is_imported_when_it_is_looked_up(things, package, tmp_path):
+def test_an_installed_extension_is_imported_when_it_is_looked_up(things, package, tmp_path):
     package("own = things_package:Thing")
     assert things.names() == ["first", "own"] and things.known("own")
     assert not (tmp_path / "things_package.ran").exists()
-    found = things.find("own", source="some.npz")  # a file may name what is installed
-    assert found.__name__ == "Thing" and things.name_of(found) == "own"
-    assert dict(things.installed()) == {"own": found}
+    extension = things.find("own", source="some.npz")  # a file may name an installed extension
+    assert extension.__name__ == "Thing" and things.name_of(extension) == "own"
+    assert dict(things.installed()) == {"own": extension}
 
 
 def test_an_installed_class_has_its_installed_name(things, package):
-    """Also where the user passes the class itself before anybody has looked up the name."""
+    """This holds also if the user passes the class before its name has been looked up."""
     package("own = things_package:Thing")
     import things_package
 
@@ -104,7 +104,7 @@ def test_an_entry_point_cannot_take_a_built_in_name(things, package, tmp_path):
     assert things.name_of(things_package.Thing) == "things_package:Thing"
 
 
-def test_two_packages_with_one_name(things, package):
+def test_two_packages_with_the_same_name_raise_an_error(things, package):
     package("own = things_package:Thing")
     package("own = other_package:Thing", name="other_package")
     with pytest.raises(SsorlError, match=r"several packages install the thing own: other.package, things.package"):
@@ -112,7 +112,7 @@ def test_two_packages_with_one_name(things, package):
 
 
 @pytest.mark.parametrize(
-    ("points", "code", "said"),
+    ("points", "code", "message"),
     [
         (
             "own = things_package:Thing",
@@ -120,55 +120,55 @@ def test_two_packages_with_one_name(things, package):
             r"of the package things.package cannot be loaded \(No mod",
         ),
         ("own = things_package:Gone", "", "the thing own of the package things.package cannot be loaded"),
-        ("own = things_package:Thing", "Thing = 3", "the thing own is no class"),
+        ("own = things_package:Thing", "Thing = 3", "the thing own is not a class"),
     ],
 )
-def test_an_installed_one_that_is_broken(things, package, points, code, said):
+def test_a_broken_installed_extension_raises_an_error(things, package, points, code, message):
     package(points, code=code)
-    with pytest.raises(SsorlError, match=said):
+    with pytest.raises(SsorlError, match=message):
         things.find("own")
 
 
 def test_only_the_user_may_name_a_module(things, package, tmp_path):
     package(code="class Thing:\n    class Inner: pass\n")
     ran, path = tmp_path / "things_package.ran", "things_package:Thing"
-    for name, source, said in (
-        (path, "some.npz", f"^some.npz: names the thing '{path}', and files may not import a module; if you trust"),
-        (path, None, f"^the thing '{path}' is of a module, and files may not import"),
+    for name, source, message in (
+        (path, "some.npz", f"^some.npz: names the thing '{path}', and files may not import modules; if you trust"),
+        (path, None, f"^the thing '{path}' is in a module, and files may not import"),
         ("a:b; rm\n", "some.npz", r"--thing 'a:b; rm\\n'"),
     ):
-        with pytest.raises(UntrustedNameError, match=said):
+        with pytest.raises(UntrustedNameError, match=message):
             things.find(name, source)
     assert not ran.exists() and "things_package" not in sys.modules
-    found = things.find(TrustedName(path))
-    assert ran.exists() and found is sys.modules["things_package"].Thing
-    assert things.find(path, "some.npz") is found  # named once, it is known in this process
-    assert things.find(TrustedName(f"{path}.Inner")) is found.Inner
+    thing = things.find(TrustedName(path))
+    assert ran.exists() and thing is sys.modules["things_package"].Thing
+    assert things.find(path, "some.npz") is thing  # once the user has named it, it is registered in this process
+    assert things.find(TrustedName(f"{path}.Inner")) is thing.Inner
     assert things.importable() == {path: path, f"{path}.Inner": f"{path}.Inner"}
 
 
-def test_a_name_from_a_file_that_nobody_has(things):
-    with pytest.raises(DataError, match=r"some.npz: names the thing 'frist', which is not installed here; install the"):
+def test_an_unknown_name_in_a_file_raises_an_error(things):
+    with pytest.raises(DataError, match=r"some.npz: names the thing 'frist', which is not installed here; install its"):
         things.find("frist", "some.npz")
     with pytest.raises(SsorlError, match=r"no thing is called .frist.; did you mean first\?"):
         things.find("frist")
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("no_such_module:Thing", r"--thing no_such_module:Thing: the module cannot be imported \(No module named"),
         ("json:Thing", "--thing json:Thing: the module json has no Thing"),
-        ("json:dumps", "the thing json:dumps is no class"),
+        ("json:dumps", "the thing json:dumps is not a class"),
     ],
 )
-def test_a_module_that_does_not_have_it(things, name, said):
-    with pytest.raises(SsorlError, match=said):
+def test_an_invalid_module_or_attribute_raises_an_error(things, name, message):
+    with pytest.raises(SsorlError, match=message):
         things.find(TrustedName(name))
 
 
-def test_a_module_beside_the_user_is_found(things, tmp_path, monkeypatch):
-    """As it is with `python -m`: an installed command does not look into the working directory by itself."""
+def test_modules_of_the_working_directory_are_found(things, tmp_path, monkeypatch):
+    """They are found as with `python -m`, although an installed command does not search there itself."""
     monkeypatch.chdir(tmp_path)
     Path("beside_the_user.py").write_text("class Thing: pass\n")
     before = list(sys.path)
@@ -189,7 +189,7 @@ def test_a_whole_module_can_be_an_extension():
             things.find(name)
 
 
-def test_what_no_other_process_can_import(things):
+def test_local_classes_are_not_importable(things):
     class Local:
         pass
 
