@@ -94,7 +94,7 @@ def render_template(template: str = "run.html.j2", own: str = "", **context: Any
     Args:
         template: file name in templates/.
         own: name of a further style sheet and script in templates/, besides those that all pages have.
-        **context: variables of the template; all text is escaped.
+        **context: variables of the template, `answer` among them; all text is escaped.
     """
     env = Environment(
         loader=PackageLoader("ssorl.report"),
@@ -109,6 +109,7 @@ def render_template(template: str = "run.html.j2", own: str = "", **context: Any
         for names, suffix in ((("script", own), "js"), (("style", own), "css"))
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    context["answer"] = context["answer"].replace(" %", "\N{NO-BREAK SPACE}%")
     context = {"facts": [], "tables": [], "note": "", "script": script, "style": style, "digest": digest, **context}
     return env.get_template(template).render(**context)
 

@@ -1,4 +1,4 @@
-"""The result of a study in one sentence, and the caveats that a reader must know."""
+"""The result of a study in one or two sentences, and the caveats that a reader must know."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_DATASETS = 3  # that the sentence names one by one
 
 
 def answer(study: Study, scale: str, entries: list[StudyResults]) -> str:
-    """Return the results of a study in one sentence.
+    """Return the results of a study in one or two sentences.
 
     Args:
         study: the study.
@@ -81,7 +81,7 @@ def _gain(entries: list[StudyResults]) -> str:
         where = [f" on {name}" for name in names] if len(groups) > 1 else [""]
         own = " and ".join(f"{share(gap.value)}{name}" for gap, name in zip(ss, where, strict=True) if gap)
         base = " and ".join(share(gap.value) for gap in baseline if gap)
-        text += f"; its mean relative gap to the oracle is {own}, that of the baseline {base}"
+        text += f". Its mean relative gap to the oracle is {own}; the baseline's is {base}"
     return text + "."
 
 

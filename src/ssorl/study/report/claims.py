@@ -31,8 +31,9 @@ def ledger_words(verdicts: list[Verdict]) -> tuple[str, list[str]]:
     text += f"{n['undecided']} undecided."
     directions = Counter(verdict.whole.so_far for verdict in verdicts if verdict.whole.estimate)
     if directions:
-        text += f" In one number each, {directions['holds']} agree with the paper, {directions['fails']} disagree, and "
-        text += f"{directions['open']} have intervals too wide to tell."
+        n_claims = f"{directions['holds']} claim{'s' if directions['holds'] != 1 else ''}"
+        text += f" In one number each, results agree with {n_claims}, contradict {directions['fails']}, and are too "
+        text += f"uncertain for {directions['open']}."
     note = "A claim is confirmed if the 95 % interval of every check lies in the claimed range. It is refuted if the "
     note += "interval of a check lies outside, even when widened for the number of checks and of seeds. Otherwise it "
     note += "is undecided."

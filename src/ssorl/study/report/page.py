@@ -92,7 +92,7 @@ def page(
             title=title,
             badge=badge,
             warn=scale == "smoke",
-            answer=text.replace(" %", "\N{NO-BREAK SPACE}%"),
+            answer=text,
             caveats=caveats(scale, entries) + explain_shown(entries) + notes,
             facts=_facts(study, scale, entries),
             sections=[_section(figure) for figure in drawn],

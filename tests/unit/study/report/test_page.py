@@ -131,7 +131,7 @@ def test_grids_may_list_their_tasks_in_different_orders(tmp_path):
     ]
     ss, base = study_charts.figures(study, entries)[0].charts[0].columns[0].bars
     assert ss.value == pytest.approx((0.5 + 0.55) / 2) and base.value == pytest.approx(0.9)
-    assert "gap to the oracle is 52 %, that of the baseline 90 %." in answer(study, "lite", entries)
+    assert "gap to the oracle is 52 %; the baseline's is 90 %." in answer(study, "lite", entries)
     lone = [entry for entry in entries if entry.at["variant"] != "oracle" or entry.at["size"] == "large"]
     assert study_charts.figures(study, lone)[0].charts[0].columns[0].bars[0].value is None
 
@@ -357,11 +357,11 @@ def test_answer_names_the_gap_of_each_dataset(tmp_path):
     fill(tmp_path, study, "lite", noise=0.0, of=of)
     entries = gather(study, "lite", tmp_path)
     text = answer(study, "lite", entries)
-    assert "gap to the oracle is −12 % on hopper-medium-expert and 50 % on walker2d-medium-expert, that of" in text
-    assert text.endswith("that of the baseline 25 % and 25 %.")
+    assert "gap to the oracle is −12 % on hopper-medium-expert and 50 % on walker2d-medium-expert; the" in text
+    assert text.endswith("the baseline's is 25 % and 25 %.")
     assert "hold the true mean in 75 % of the cases" in caveats("lite", entries)[-1]
     walker = [entry for entry in entries if entry.at["dataset"].startswith("walker2d")]
-    assert answer(study, "lite", walker).endswith("gap to the oracle is 50 %, that of the baseline 25 %.")
+    assert answer(study, "lite", walker).endswith("gap to the oracle is 50 %; the baseline's is 25 %.")
 
 
 def test_the_same_results_give_the_same_files(tmp_path):
@@ -395,7 +395,7 @@ def test_the_ledger_is_a_page(tmp_path):
 def test_ledger_has_each_claim_in_one_number(tmp_path):
     fill(tmp_path, STUDIES["idm-architecture"], noise=0.3)
     text = page(STUDIES["claims"], "lite", tmp_path).with_suffix(".md").read_text()
-    assert "In one number each, 1 agree with the paper, 0 disagree, and 0 have intervals too wide to tell." in text
+    assert "In one number each, results agree with 1 claim, contradict 0, and are too uncertain for 0." in text
     table = next(part for part in text.split("\n## ") if part.startswith("Each claim in one number"))
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
     assert (
