@@ -1,4 +1,4 @@
-"""Every code block of README.md and docs/ runs, or says why not, or is output; tests/support/pages.py has the rules."""
+"""Every code block of README.md and docs/ runs, names a reason why it does not, or is output (support/pages.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ssorl.data import save
 from ssorl.idm import IDMS
 from ssorl.study.paper import STUDIES
 
-ELSEWHERE = {  # pages whose blocks other tests run, and look closer at what comes out
+ELSEWHERE = {  # pages whose blocks other tests run, and whose results they check
     "docs/example.md": "test_example.py",
     "docs/labels.md": "test_labels_page.py",
     "docs/your-own-agent.md": "test_your_own_agent.py",
@@ -30,7 +30,7 @@ SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
 
 @pytest.fixture(scope="module")
 def small():
-    """Presets that are through in a moment: it is the calls that are tested."""
+    """Replace the presets by tiny ones: these tests check the calls, not the results."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60))
         for kind in AGENTS.values():
@@ -38,13 +38,13 @@ def small():
                 if "hidden" in getattr(kind, "__dataclass_fields__", {}):
                     patch.setitem(kind.PRESETS, preset, SMALL)
         for study in STUDIES.values():
-            patch.setitem(study.__dict__, "_made", {})  # grids are made once, and these from other presets
+            patch.setitem(study.__dict__, "_made", {})  # grids are cached; these have other presets
         yield
 
 
 @pytest.fixture(scope="module")
 def own(small, tmp_path_factory) -> Path:
-    """What the pages take for granted: files of one's own, and a run that is through."""
+    """Make what the pages assume: files of the reader, and a finished run."""
     folder = tmp_path_factory.mktemp("own")
     eps = make_episodes([30] * 20, n_obs=4, n_act=2, env="pointmass")
     for name in ("my.hdf5", "my.pkl", "mine.hdf5", "theirs.pkl"):
@@ -53,31 +53,34 @@ def own(small, tmp_path_factory) -> Path:
     return folder
 
 
-def test_no_page_is_overlooked():
+def test_all_pages_are_tested():
     assert {"README.md", "docs/quickstart.md", "docs/data.md", "docs/engine.md", "docs/api/index.md"} <= {*PAGES}
     for page, test in ELSEWHERE.items():
         assert Path(page).name in Path(__file__).with_name(test).read_text()
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_is_marked_and_what_it_names_is_there(page):
+def test_every_block_is_marked_and_names_what_exists(page):
     for block in blocks(page):
         check(block)
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_the_page_runs(page, own, tmp_path, monkeypatch):
+def test_page_runs(page, own, tmp_path, monkeypatch):
     shutil.copytree(own, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SSORL_CACHE", str(tmp_path / "cache"))
-    names: dict = {"__name__": "page", "obs": np.zeros(4, np.float32)}  # obs: the state of the reader's environment
+    names: dict = {
+        "__name__": "page",
+        "obs": np.zeros(4, np.float32),
+    }  # obs: the reader's observation
     for block in blocks(page):
-        # Simulating hoppers takes a minute; where a page is about them it is not changed.
+        # A point mass stands in for the hopper, whose simulation takes a minute.
         run(block, names, lambda text: text.replace("sim/hopper-medium-expert", "builtin/pointmass"))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("```\nssorl data list\n```", "a block is one of python, sh"),
         ("Look:\n\n    ssorl data list\n", "a block is one of"),
@@ -100,13 +103,13 @@ def test_the_page_runs(page, own, tmp_path, monkeypatch):
         ("<!-- not run: it is output -->\n```text\n3\n```", "output is neither run"),
     ],
 )
-def test_a_wrong_block_is_noticed(text, said):
+def test_wrong_block_raises(text, message):
     (block,) = blocks("README.md", text)
-    with pytest.raises(WrongBlockError, match=re.escape(said)):
+    with pytest.raises(WrongBlockError, match=re.escape(message)):
         check(block)
 
 
-def test_a_block_that_fails_is_noticed(tmp_path, monkeypatch, capsys):
+def test_failing_block_raises(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AttributeError, match="has no attribute 'fit'"):
         run(Block("README.md", 7, "python", None, None, "import ssorl\nssorl.fit()\n"), {})

@@ -14,9 +14,9 @@ from ssorl.idm import IDMS
 PAGE = ROOT / "docs" / "labels.md"
 
 
-def test_the_page_runs(tmp_path, monkeypatch, capsys):
+def test_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(IDMS, "robust-quick", TINY)  # the same path through the code in less time
+    monkeypatch.setitem(IDMS, "robust-quick", TINY)  # a tiny model, which takes less time
     blocks = re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(), re.S)
     assert {kind for kind, _ in blocks} == {"sh", "python"}
     for kind, text in blocks:
@@ -27,14 +27,14 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
             name, *args = shlex.split(line, comments=True)
             assert name == "ssorl"
             main(args)
-    told = json.loads((tmp_path / "report.json").read_text())
-    for key in {*told, "rounds"}:
+    report = json.loads((tmp_path / "report.json").read_text())
+    for key in {*report, "rounds"}:
         assert f"`{key}`" in PAGE.read_text(), key
 
 
 @pytest.mark.parametrize(
     "flag", ["--union", "--idm", "--save-idm", "--self-train", "--report", "--members", "--preset", "--stream"]
 )
-def test_the_page_names_every_flag(flag, capsys):
+def test_page_names_every_flag(flag, capsys):
     main(["label", "--help"])
     assert flag in capsys.readouterr().out and flag in PAGE.read_text()

@@ -1,4 +1,4 @@
-"""docs/your-own-agent.md: its code is run as it stands there."""
+"""The code of docs/your-own-agent.md runs."""
 
 import re
 
@@ -14,9 +14,9 @@ TEXT = (ROOT / "docs" / "your-own-agent.md").read_text()
 
 
 def block(name):
-    found = re.search(rf"<!-- {name} -->\n```python\n(.*?)```", TEXT, re.S)
-    assert found
-    return found[1]
+    match = re.search(rf"<!-- {name} -->\n```python\n(.*?)```", TEXT, re.S)
+    assert match
+    return match[1]
 
 
 @pytest.fixture(scope="module")
@@ -26,24 +26,25 @@ def space():
     return space
 
 
-def test_there_is_no_other_block():
+def test_page_has_two_blocks():
     assert TEXT.count("```") == 4
 
 
-def test_it_is_short():
+def test_agent_is_short():
     code = [line for line in block("agent").splitlines() if line.strip()]
     assert len(code) <= 60
 
 
-def test_it_trains_and_plays(space, capsys):
+def test_agent_trains_and_is_evaluated(space, capsys):
     exec(block("use"), dict(space))
     assert "Interval(mean=" in capsys.readouterr().out
 
 
-def test_one_line_makes_it_known(space, monkeypatch, pointmass):
-    """And an advantage that counts changes what is learnt."""
+def test_one_line_registers_the_agent(space, monkeypatch, pointmass):
+    """The advantage weight changes the learnt policy."""
     monkeypatch.setitem(AGENTS, "weighted-bc", space["WeightedBC"])
     small = {"hidden": (8,), "batch": 16, "updates": 20}
-    one, two = (train(make("weighted-bc", "quick", beta=beta, **small), TrainingRun(pointmass)) for beta in (0.0, 1.0))
-    leaves = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(done.policy)]) for done in (one, two)]
+    agents = [make("weighted-bc", "quick", beta=beta, **small) for beta in (0.0, 1.0)]
+    policies = [train(agent, TrainingRun(pointmass)).policy for agent in agents]
+    leaves = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(policy)]) for policy in policies]
     assert np.isfinite(leaves).all() and not np.allclose(*leaves)

@@ -1,14 +1,15 @@
-"""The code blocks of README.md and docs/: what each is marked as, and what can be asked of it.
+"""The code blocks of README.md and docs/: their marks and checks.
 
 | block | what the tests do |
 |---|---|
-| `python` | runs, in order, all of a page in one namespace and one folder |
-| `sh` | every line is a command of ours and runs |
-| `toml`, `yaml`, `json` | is parsed |
-| `text` | nothing: output, or a picture of files |
+| `python` | run in order; all blocks of a page share a namespace and a folder |
+| `sh` | run; every line must be an `ssorl` command |
+| `toml`, `yaml`, `json` | parse |
+| `text` | nothing; it is output or a diagram |
 
-A comment on the line above a block says otherwise. `<!-- not run: REASON -->`: it is only parsed, and every option and
-name in it is looked up. `<!-- file: NAME -->`: it is that file for the blocks that follow. Other blocks are refused.
+A comment on the line above a block changes this. `<!-- not run: REASON -->`: the block is only parsed, and its options
+and names are looked up. `<!-- file: NAME -->`: the block is saved under this name for the next blocks. Other blocks
+raise WrongBlockError.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ KINDS = ("python", "sh", "toml", "yaml", "json", "text")
 
 
 class Block(NamedTuple):
-    """A block of code as it stands on a page."""
+    """A block of code on a page."""
 
     page: str
     line: int  # of its first line, from 1
-    kind: str  # the word after the fence; "" if there is none or it is no fence
-    reason: str | None  # why it is not run; None: it is
+    kind: str  # the word after the fence; "" without a word or a fence
+    reason: str | None  # why it is not run; None if it is run
     file: str | None  # the name it is saved under
     text: str
 
@@ -49,44 +50,44 @@ class Block(NamedTuple):
 
 
 class WrongBlockError(Exception):
-    """A block that cannot be what it says."""
+    """Raised for a block that is not what its mark says."""
 
 
 def blocks(page: str, text: str | None = None) -> list[Block]:
-    """All blocks of a page, however they are written."""
+    """Return all blocks of a page, fenced or indented."""
     text = (ROOT / page).read_text() if text is None else text
-    lines, found = text.splitlines(), []
+    lines, out = text.splitlines(), []
     for token in MarkdownIt("commonmark").parse(text):
         if token.type not in ("fence", "code_block") or token.map is None:
             continue
         first = token.map[0]
         above = lines[first - 1].strip() if first else ""
         mark = re.fullmatch(r"<!-- (not run|file): (.+) -->", above)
-        said = {mark[1]: mark[2]} if mark else {}
+        marks = {mark[1]: mark[2]} if mark else {}
         start = first + 2 if token.type == "fence" else first + 1
         kind = token.info.strip() if token.type == "fence" else ""
-        found.append(Block(page, start, kind, said.get("not run"), said.get("file"), token.content))
-    return found
+        out.append(Block(page, start, kind, marks.get("not run"), marks.get("file"), token.content))
+    return out
 
 
 def commands(block: Block) -> list[list[str]]:
-    """A shell block's commands as words: what is continued is one line, and pipes and the like come between two."""
-    found: list[list[str]] = []
+    """Return the words of each command of a shell block; pipes and separators end a command."""
+    commands: list[list[str]] = []
     for line in block.text.replace("\\\n", " ").splitlines():
-        line = re.sub(r'"\$\((.*?)\)"', r"; \1 ;", line)  # a command whose output is a word of another
+        line = re.sub(r'"\$\((.*?)\)"', r"; \1 ;", line)  # command substitution: a command of its own
         words = shlex.shlex(line, posix=True, punctuation_chars=True)
         words.whitespace_split = True
-        found.append([])
+        commands.append([])
         for word in words:
             if set(word) <= set("();<>|&"):
-                found.append([])
+                commands.append([])
             else:
-                found[-1].append(word)
-    return [words for words in found if words]
+                commands[-1].append(word)
+    return [words for words in commands if words]
 
 
 def check(block: Block) -> None:
-    """Everything that can be known of a block without running it."""
+    """Raise WrongBlockError if a block is wrong, without running it."""
     if block.kind not in KINDS:
         raise WrongBlockError(f"{block.where}: a block is one of {', '.join(KINDS)}, and this is {block.kind!r}")
     if block.kind == "text" and (block.reason or block.file):
@@ -120,7 +121,7 @@ def _check_shell(block: Block) -> None:
 
 
 def _check_other(words: list[str], where: str) -> None:
-    """Commands that are not ours: what they name of ours has to be there."""
+    """Check the targets, extras and files that commands other than ssorl name."""
     if words[0] == "make":
         known = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
         missing = set(words[1:]) - set(known)
@@ -131,25 +132,25 @@ def _check_other(words: list[str], where: str) -> None:
         missing = {w for w in words[1:] if w.endswith(".py") and not (ROOT / w).exists()}
     else:
         missing = set()
-        if "ssorl" in words:  # behind another command, as in a job's script
+        if "ssorl" in words:  # started by another command, such as srun
             parsed(words[words.index("ssorl") + 1 :], where)
     if missing:
         raise WrongBlockError(f"{where}: there is no {', '.join(sorted(missing))}")
 
 
 def parsed(args: list[str], where: str) -> object:
-    """The command that `ssorl ARGS` would run, by the real parser, with the names in it looked up."""
+    """Parse `ssorl ARGS` with the real parser, look up its names, and return the command without running it."""
     import tyro
     from pytest import MonkeyPatch
 
     from ssorl.cli import main
 
-    met: list[Any] = []
+    parsed_commands: list[Any] = []
     real = tyro.cli
 
     def parse_only(*given: Any, **options: Any) -> Any:
-        met.append(real(*given, **options))
-        return SimpleNamespace(command=SimpleNamespace(run=lambda: None))  # nothing that could be run gets out of here
+        parsed_commands.append(real(*given, **options))
+        return SimpleNamespace(command=SimpleNamespace(run=lambda: None))  # so that nothing runs
 
     with MonkeyPatch.context() as patch:
         patch.setattr(tyro, "cli", parse_only)
@@ -157,9 +158,9 @@ def parsed(args: list[str], where: str) -> object:
             main(args)
         except SystemExit as err:
             raise WrongBlockError(f"{where}: `ssorl {shlex.join(args)}` is no command") from err
-    if len(met) != 1:
+    if len(parsed_commands) != 1:
         raise WrongBlockError(f"{where}: `ssorl {shlex.join(args)}` runs nothing")
-    command = met[0]
+    command = parsed_commands[0]
     while hasattr(command, "command"):
         command = command.command
     _check_names(command, where)
@@ -167,15 +168,15 @@ def parsed(args: list[str], where: str) -> object:
 
 
 def _check_names(command: object, where: str) -> None:
-    """An agent, a dataset or a study of that name; files are the reader's own."""
+    """Raise if there is no agent, dataset or study of a name; files are the reader's own."""
     part, given = getattr(command, "part", command), getattr(command, "input", None)
     names = {"agent": getattr(command, "agent", None), "study": getattr(part, "name", None)}
     names["dataset"] = getattr(given, "dataset", None)
     known = _known()
-    for what, name in names.items():
-        ours = name and not Path(name).suffix and (what != "dataset" or name.startswith(("sim/", "builtin/", "d4rl/")))
-        if ours and name not in known[what]:
-            raise WrongBlockError(f"{where}: there is no {what} {name}")
+    for kind, name in names.items():
+        ours = name and not Path(name).suffix and (kind != "dataset" or name.startswith(("sim/", "builtin/", "d4rl/")))
+        if ours and name not in known[kind]:
+            raise WrongBlockError(f"{where}: there is no {kind} {name}")
 
 
 @cache
@@ -188,7 +189,13 @@ def _known() -> dict[str, set[str]]:
 
 
 def run(block: Block, names: dict, change: Callable[[str], str] = lambda text: text) -> None:
-    """Run a block in the folder that we are in; `change` puts a small thing in the place of a large one."""
+    """Run a block in the current folder.
+
+    Args:
+        block: the block.
+        names: namespace of the page.
+        change: replaces parts of the text that take long.
+    """
     check(block)
     if block.file:
         Path(block.file).write_text(block.text)
@@ -196,7 +203,7 @@ def run(block: Block, names: dict, change: Callable[[str], str] = lambda text: t
         return
     block = block._replace(text=change(block.text))
     if block.kind == "python":
-        # Blank lines before it, so that a traceback has the page's own line.
+        # Blank lines give a traceback the line numbers of the page.
         exec(compile("\n" * (block.line - 1) + block.text, str(ROOT / block.page), "exec"), names)
         return
     from ssorl.cli import main
