@@ -264,7 +264,7 @@ def chain(labelled: Stream, unlabelled: Stream) -> Stream:
     """
     a, b = labelled, unlabelled
     if not a.n_labelled.any():
-        raise DataError(f"{a.meta.source}: has no action but was given as the labelled file; swap the two?")
+        raise DataError(f"{a.meta.source}: was given as the labelled file but has no action; swap the two?")
     if a.n_obs != b.n_obs:
         raise DataError(
             f"{a.meta.source} has states of size {a.n_obs} but {b.meta.source} of size {b.n_obs}; give two files of "
