@@ -82,7 +82,7 @@ seen, last, changes = [], None, 0
 def watch(frame, event, arg):
     global last, changes
     file = frame.f_code.co_filename
-    if file.startswith(src) and frame.f_code.co_name != "<module>":
+    if file.startswith(src) and frame.f_code.co_flags & 1:  # a function; bodies of modules and classes are imports
         if file != last:
             changes, last = changes + 1, file
         if file not in seen:
