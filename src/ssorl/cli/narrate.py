@@ -1,7 +1,9 @@
-"""A run told stage by stage."""
+"""Reports of a run on standard error, stage by stage."""
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +23,33 @@ from ssorl.utils.progress import Progress
 
 
 class RunNarrator(Listener):
-    """Tells a run stage by stage on standard error: sentences, and a bar for what takes long."""
+    """Reports the stages of a run as sentences, with a progress bar for the long ones."""
 
     def __init__(self, eps: Episodes, plan: Plan) -> None:
-        """Name the work before it begins."""
+        """Count the work of a plan.
+
+        Args:
+            eps: the trajectories.
+            plan: what will be done.
+        """
         self.eps, self.plan = eps, plan
-        config, cells, jobs = plan.idm, len(plan.split_keys), len(plan.training_keys)
-        updates = config.work * cells if isinstance(config, IdmSpec) else 0
-        played = jobs * (plan.episodes * horizon(plan.env) if plan.env else FQE_UPDATES)
+        n_trainings = len(plan.training_keys)
+        fits = plan.idm.work * len(plan.split_keys) if isinstance(plan.idm, IdmSpec) else 0
+        evaluation = n_trainings * (plan.episodes * horizon(plan.env) if plan.env else FQE_UPDATES)
         self.bar = Progress(
             {
-                "fitting": (updates, "updates"),
+                "fitting": (fits, "updates"),
                 "labelling": (0, "steps"),
-                "training": (plan.agent.updates * jobs, "updates"),
-                "evaluating": (played, "steps" if plan.env else "updates"),
+                "training": (plan.agent.updates * n_trainings, "updates"),
+                "evaluating": (evaluation, "steps" if plan.env else "updates"),
             }
         )
 
     def __enter__(self) -> RunNarrator:
-        """Say what is about to be done."""
+        """Start the progress bar and describe the plan."""
         self.bar.__enter__()
-        names, n = self.plan.names, len(self.plan.seeds)
-        seeds = "one seed" if n == 1 else f"{n} seeds"
+        names, n_seeds = self.plan.names, len(self.plan.seeds)
+        seeds = "1 seed" if n_seeds == 1 else f"{n_seeds} seeds"
         self.say("data", f"{self.eps.meta.source}, {len(self.eps):,} trajectories, {self.eps.n_steps:,} steps")
         self.say("plan", f"{names['agent']} ({names['preset']}): {', '.join(self.plan.variants)}; {seeds}")
         for note in self.plan.notes:
@@ -50,41 +57,45 @@ class RunNarrator(Listener):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Leave the terminal as it was."""
+        """Stop the progress bar."""
         self.bar.__exit__(*error)
 
     def say(self, stage: str, text: str) -> None:
-        """One line of a stage."""
-        self.bar.say(f"{stage:>9}  {text}")
+        """Print a line about a stage, wrapped on a terminal."""
+        line, indent = f"{stage:>9}  {text}", " " * 11
+        if self.bar.bar is not None:
+            width = shutil.get_terminal_size().columns
+            line = textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        self.bar.say(line)
 
     def progress(self, what: str, n: int, note: str = "") -> None:
-        """Move the bar."""
+        """Advance the progress bar."""
         self.bar(what, n, note)
 
     def has_opened(self, folder: Path, begun: bool, finished: bool) -> None:
-        """Tell where it is and whether it goes on."""
-        how = "finished: nothing is left to do" if finished else "goes on where it stopped" if begun else ""
-        self.say("folder", f"{folder}{how and f' ({how})'}")
+        """Print the run folder, and whether the run is finished or resumes."""
+        state = " (finished: nothing is left to do)" if finished else " (resumes)" if begun else ""
+        self.say("folder", f"{folder}{state}")
 
     def has_split(self, plan: Plan, tasks: dict[SplitKey, SplitData]) -> None:
-        """Tell the first seed's split of each quality."""
-        for cell, task in tasks.items():
-            if cell.seed == plan.seeds[0]:
+        """Describe the first seed's split of each quality."""
+        for key, task in tasks.items():
+            if key.seed == plan.seeds[0]:
                 share, returns = task.data.labelled_share, task.data.returns
-                kept, rest = share > 0, share == 0
-                means = f"; mean return {returns[kept].mean():,.0f}"
-                means += f", the others {returns[rest].mean():,.0f}" if rest.any() else ""
+                labelled, unlabelled = share > 0, share == 0
+                means = f"; mean return {returns[labelled].mean():,.0f}"
+                means += f", of the others {returns[unlabelled].mean():,.0f}" if unlabelled.any() else ""
                 means = "" if np.isnan(returns).any() else means
-                from_ = "" if cell.quality is None else f" from the bottom {cell.quality:g} %"
-                self.say("split", f"{kept.sum():,} of {len(share):,} trajectories keep their actions{from_}{means}")
+                pool = "" if key.quality is None else f" from the bottom {key.quality:g} %"
+                self.say("split", f"{labelled.sum():,} of {len(share):,} trajectories keep their actions{pool}{means}")
 
     def has_labelled(self, plan: Plan, filled: dict[SplitKey, LabelledData]) -> None:
-        """Tell what the first seed's labels are like."""
-        for cell, done in filled.items():
-            if cell.seed == plan.seeds[0]:
-                for line in summary(done.report)[:3]:
+        """Describe the labels of the first seed."""
+        for key, labelled in filled.items():
+            if key.seed == plan.seeds[0]:
+                for line in summary(labelled.report)[:3]:
                     self.say("labels", line)
 
     def has_trained(self, plan: Plan, trained: dict[TrainingKey, Trained]) -> None:
-        """Tell how long the training was."""
+        """Count the trained agents."""
         self.say("agents", f"{len(trained)} trained, {plan.agent.updates:,} updates each; {plan.policy} weights")

@@ -229,13 +229,18 @@ def note(text: str) -> None:
 
 
 def print_result(as_json: bool, result: dict[str, Any]) -> None:
-    """Print the result of a command that wrote files: as JSON, or as one line without empty entries."""
+    """Print the result of a command that wrote files: as JSON, or as one sentence without empty entries."""
     if as_json:
         return print_json(result)
     from rich.console import Console
 
-    text = ", ".join(f"{name.replace('_', ' ')} {v}" for name, v in result.items() if v not in (None, (), []))
-    Console().print(text, soft_wrap=True, markup=False, emoji=False)  # a path may look like markup
+    parts = [
+        f"{name.replace('_', ' ')} {f'{value:.3g}' if isinstance(value, float) else value}"
+        for name, value in result.items()
+        if value not in (None, (), [])
+    ]
+    console = Console()  # a path may look like markup or an emoji
+    console.print(", ".join(parts), soft_wrap=not console.is_terminal, markup=False, emoji=False)
     return None
 
 

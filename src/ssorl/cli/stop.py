@@ -1,9 +1,9 @@
-"""Ctrl-C and SIGTERM: heard once, whatever the process is doing; twice, it ends at once.
+"""Ctrl-C and SIGTERM: the first signal stops the command cleanly, the second one at once.
 
-Python hands a signal to the main thread between two of its instructions, as an exception. That fails in two ways in
-a program that uses JAX. A compilation in C++ has no such place, so it ends first, which may take a minute. And JAX has
-a callback in the garbage collector, in Python: an exception raised there is printed and dropped, so the key is not
-heard at all. Hence a thread that hears every signal at once, and a hook that tells it of what was dropped.
+Python handles a signal in the main thread, between two bytecode instructions, by raising an exception. In a program
+that uses JAX this fails in two ways. During a compilation in C++ no Python instruction runs, so nothing happens until
+it ends, which may take a minute. And JAX has a Python callback in the garbage collector: Python prints an exception
+raised there and drops it. Hence a thread that reads every signal at once, and a hook that notices dropped exceptions.
 """
 
 from __future__ import annotations
@@ -19,92 +19,97 @@ from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-DROPPED = 0  # written where signals write their numbers, to wake who reads them
-KNOCK = 0.05  # seconds between two tries to be heard
-PATIENCE = 1.0  # seconds after which a user is told why nothing happens
-TWICE = 0.5  # seconds between two presses; `timeout` and the like send one signal twice
+DROPPED = 0  # written to the pipe of signal numbers when an exception was dropped
+RETRY_SECONDS = 0.05  # until a signal that had no effect is sent to the main thread again
+PATIENCE = 1.0  # seconds until the user is told why nothing happens
+SAME_WISH = 0.5  # seconds within which two signals count as one; `timeout` and others send a signal twice
 
 
 class Stop:
-    """What is known of a stop."""
+    """The state of a stop."""
 
     def __init__(self) -> None:
-        """None was asked for so far."""
-        self.number: int | None = None  # the signal that asked first
-        self.raised = False  # as an exception in the main thread, and not dropped there
+        """Start without a signal."""
+        self.number: int | None = None  # the first signal
+        self.raised = False  # KeyboardInterrupt was raised in the main thread, and not dropped
 
     @property
     def code(self) -> int:
-        """What a process that a signal ended ends with: 130 for Ctrl-C, 143 for SIGTERM."""
+        """Return the exit code after a signal: 130 for Ctrl-C, 143 for SIGTERM."""
         return 128 + (self.number or signal.SIGINT)
 
 
 @contextmanager
 def stoppable(say: Callable[[str], None]) -> Iterator[Stop]:
-    """While this lasts a signal raises KeyboardInterrupt, and the second one ends the process."""
+    """Raise KeyboardInterrupt at the first signal during the block, and end the process at the second.
+
+    Args:
+        say: prints a message to the user.
+    """
     stop = Stop()
-    wanted = [s for s in SIGNALS if signal.getsignal(s) != signal.SIG_IGN]  # of `nohup`, or a shell's `&`
-    if threading.current_thread() is not threading.main_thread() or not wanted:
+    handled = [s for s in SIGNALS if signal.getsignal(s) != signal.SIG_IGN]  # `nohup` and a shell's `&` ignore some
+    if threading.current_thread() is not threading.main_thread() or not handled:
         yield stop
         return
-    hear, tell = os.pipe()
-    os.set_blocking(tell, False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
 
     def interrupt(number: int, frame: Any) -> None:
         stop.number = stop.number or number
-        inside = frame is not None and frame.f_code is dropped.__code__  # from there too it would be dropped
-        if not stop.raised and not inside:  # a second time would hit those who clean up
+        in_hook = frame is not None and frame.f_code is on_dropped.__code__  # an exception would be dropped there too
+        if not stop.raised and not in_hook:  # raised only once, so that cleaning up is not interrupted
             stop.raised = True
             raise KeyboardInterrupt
 
-    def dropped(what: Any) -> None:
-        if stop.raised and issubclass(what.exc_type, KeyboardInterrupt):
+    def on_dropped(error: Any) -> None:
+        if stop.raised and issubclass(error.exc_type, KeyboardInterrupt):
             stop.raised = False
-            os.write(tell, bytes([DROPPED]))
+            os.write(write_end, bytes([DROPPED]))
         else:
-            was_hook(what)
+            old_hook(error)
 
-    was = {number: signal.signal(number, interrupt) for number in wanted}
-    was_fd, was_hook = signal.set_wakeup_fd(tell, warn_on_full_buffer=False), sys.unraisablehook
-    sys.unraisablehook = dropped
-    listener = threading.Thread(target=_listen, args=(hear, stop, say, interrupt), daemon=True)
+    old_handlers = {number: signal.signal(number, interrupt) for number in handled}
+    old_fd, old_hook = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False), sys.unraisablehook
+    sys.unraisablehook = on_dropped
+    listener = threading.Thread(target=_listen, args=(read_end, stop, say, interrupt), daemon=True)
     listener.start()
     try:
         yield stop
     finally:
-        signal.set_wakeup_fd(was_fd)
-        os.close(tell)  # by which the listener ends
+        signal.set_wakeup_fd(old_fd)
+        os.close(write_end)  # this ends the listener
         listener.join()
-        os.close(hear)
-        sys.unraisablehook = was_hook
-        for number, handler in was.items():
+        os.close(read_end)
+        sys.unraisablehook = old_hook
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
 
 
-def _listen(hear: int, stop: Stop, say: Callable[[str], None], ours: Callable[..., None]) -> None:
-    """Read the numbers of signals until the pipe is closed, and see to it that the main thread hears the first."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they are to wake the main thread
-    first, knocked, owed, told = 0.0, 0.0, False, False
+def _listen(read_end: int, stop: Stop, say: Callable[[str], None], interrupt: Callable[..., None]) -> None:
+    """Read signal numbers until the pipe is closed, and ensure that the main thread gets the first signal."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # signals must reach the main thread
+    first_time, retry_time, own_signal, explained = 0.0, 0.0, False, False
     while True:
-        restless = bool(first) and not (stop.raised and told)
-        heard = os.read(hear, 1) if select.select([hear], [], [], KNOCK if restless else None)[0] else None
+        pending = bool(first_time) and not (stop.raised and explained)
+        ready = select.select([read_end], [], [], RETRY_SECONDS if pending else None)[0]
+        byte = os.read(read_end, 1) if ready else None
         now = time.monotonic()
-        if heard == b"":
+        if byte == b"":
             return
-        if heard and heard[0] in SIGNALS:
-            if owed:
-                owed = False  # our own knocking
-            elif first and now - first > TWICE:
+        if byte and byte[0] in SIGNALS:
+            if own_signal:
+                own_signal = False
+            elif first_time and now - first_time > SAME_WISH:
                 say("stopped at once")
                 os._exit(stop.code)
             else:
-                first, stop.number = first or now, stop.number or heard[0]
-        if first and not told and now - first > PATIENCE:
-            say("stops when this step ends; once more stops at once")
-            told = True
-        if first and not stop.raised and not owed and now - max(first, knocked) > KNOCK:
-            # It was dropped, or came just before a wait that it was to break off.
+                first_time, stop.number = first_time or now, stop.number or byte[0]
+        if first_time and not explained and now - first_time > PATIENCE:
+            say("stops when this step ends; press again to stop at once")
+            explained = True
+        if first_time and not stop.raised and not own_signal and now - max(first_time, retry_time) > RETRY_SECONDS:
+            # The exception was dropped, or the signal came just before a wait that it should have interrupted.
             number = signal.Signals(stop.number or signal.SIGINT)
-            if signal.getsignal(number) is ours:  # Ray has a handler for SIGTERM of its own, which needs no second call
-                knocked, owed = now, True
+            if signal.getsignal(number) is interrupt:  # Ray replaces our handler of SIGTERM, and needs no second signal
+                retry_time, own_signal = now, True
                 signal.pthread_kill(threading.main_thread().ident or 0, number)

@@ -186,7 +186,7 @@ BEGIN = """
 import gc, hashlib, os, signal, sys, threading
 from ssorl.cli import main, stop
 from ssorl.cli.run import Run
-stop.TWICE = stop.PATIENCE = float("inf")
+stop.SAME_WISH = stop.PATIENCE = float("inf")
 """
 # The collector calls a function of JAX's; Python drops what is raised there, as it is here.
 DROPPED = """
@@ -208,7 +208,7 @@ def work(self):
 """
 # In C all the time, as a compilation is: the thread says so when that has begun, for until then it cannot run.
 DEAF = """
-stop.TWICE = stop.PATIENCE = 0
+stop.SAME_WISH = stop.PATIENCE = 0
 def work(self):
     inside = threading.Event()
     threading.Thread(target=lambda: inside.wait() and print("begun", flush=True), daemon=True).start()
@@ -254,7 +254,7 @@ def test_the_second_time_it_ends_at_once(start):
     job = start(DEAF)
     assert job.stdout.readline() == "begun\n"
     job.send_signal(signal.SIGINT)
-    assert job.stderr.readline() == "ssorl: stops when this step ends; once more stops at once\n"
+    assert job.stderr.readline() == "ssorl: stops when this step ends; press again to stop at once\n"
     job.send_signal(signal.SIGINT)
     assert (job.wait(patience()), job.stderr.read()) == (130, "ssorl: stopped at once\n")
 

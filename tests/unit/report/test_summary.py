@@ -158,4 +158,4 @@ def test_terminal_cuts_no_number(width, capsys, monkeypatch):
 def test_terminal_suggests_a_command_that_works(capsys):
     sample = parent((10, 50)) | {"seeds": [3, 8]}  # it does not name the environment, so no video is suggested
     show_run(sample, Path("a b/[x]"))
-    assert capsys.readouterr().out.endswith("further: ssorl evaluate 'a b/[x]/q10'\n")
+    assert capsys.readouterr().out.endswith("next: ssorl evaluate 'a b/[x]/q10'\n")
