@@ -1,4 +1,4 @@
-"""How a policy fares by how good its labels are: what the results page tells of inverse dynamics models."""
+"""Sections of the results page about inverse dynamics models: scores by the error of the labels."""
 
 import shutil
 from collections.abc import Sequence
@@ -21,104 +21,104 @@ from ssorl.study.report.files import pictures
 from ssorl.study.results import StudyResults, gather, select, values
 
 
-def labels_and_returns(found: list[StudyResults]) -> str:
-    """The rank correlation of label error and return within a dataset."""
-    said = []
-    for dataset in values(found, "dataset"):
-        ss, mean = select(found, {"dataset": dataset, "variant": "ss"}), []
-        for idm, quality in dict.fromkeys((one.at["idm"], one.at["quality"]) for one in ss):
-            some = select(ss, {"idm": idm, "quality": quality})
-            mean.append((np.mean([one.mse for one in some]), np.mean([one.score for one in some])))
-        said.append(f"{dataset} {ranks(*zip(*mean, strict=True))}")
+def labels_and_returns(results: list[StudyResults]) -> str:
+    """Return a paragraph on the rank correlation of label error and return within each dataset."""
+    parts = []
+    for dataset in values(results, "dataset"):
+        ss, mean = select(results, {"dataset": dataset, "variant": "ss"}), []
+        for idm, quality in dict.fromkeys((entry.at["idm"], entry.at["quality"]) for entry in ss):
+            seeds = select(ss, {"idm": idm, "quality": quality})
+            mean.append((np.mean([entry.mse for entry in seeds]), np.mean([entry.score for entry in seeds])))
+        parts.append(f"{dataset} {rank_correlation(*zip(*mean, strict=True))}")
     return (
         "Scores are of averaged weights, the product's default. Rank correlation of the labels' error and the return, "
-        f"over the qualities and both models: {', '.join(said)}. Quality moves both, so that alone proves nothing; the "
-        "table near the top holds the two models against each other on the same splits."
+        f"over the qualities and both models: {', '.join(parts)}. The quality of the labelled data affects both, so "
+        "the correlation alone proves nothing; the table near the top compares the two models on equal splits."
     )
 
 
-def gap(store: Path) -> str:
-    """What better labels are worth: every split on which an agent was trained with the labels of both models."""
+def gap_by_labels(store: Path) -> str:
+    """Return a table of the gain by better labels, over the splits with both models' labels."""
     rows = []
     for scale in SCALES:
         for study in (STUDIES[name] for name in LABELS if name in STUDIES):
-            found = [one for one in gather(study, scale, store, policy="average") if one.result]
-            for agent, dataset in dict.fromkeys((one.at["agent"], one.at["dataset"]) for one in found):
-                rows += closed(select(found, {"agent": agent, "dataset": dataset}), scale)
+            results = [entry for entry in gather(study, scale, store, policy="average") if entry.result]
+            for agent, dataset in dict.fromkeys((entry.at["agent"], entry.at["dataset"]) for entry in results):
+                rows += gap_row(select(results, {"agent": agent, "dataset": dataset}), scale)
     if not rows:
         return ""
     head = ["trained", "splits", "MSE of the labels", "SS", "difference", "oracle", "of the gap", "more in"]
     return "\n\n".join(["## Do better labels close the gap?", words("page", "gap"), table(head, rows)])
 
 
-def closed(found: list[StudyResults], scale: str) -> list[list[str]]:
-    """One row, of the splits that have both models; none if there are none."""
-    ss = (select(found, {"variant": "ss", "idm": idm}) for idm in IDMS)
-    both = [{(one.at["quality"], one.at["seed"]): one for one in some} for some in ss]
+def gap_row(results: list[StudyResults], scale: str) -> list[list[str]]:
+    """Return the row of one agent and dataset, or [] without splits that have both models and an oracle."""
+    ss = (select(results, {"variant": "ss", "idm": idm}) for idm in IDMS)
+    both = [{(entry.at["quality"], entry.at["seed"]): entry for entry in entries} for entries in ss]
     pairs = [(both[0][at], both[1][at]) for at in both[0] if at in both[1]]
-    bound = [one.score for one in select(found, {"variant": "oracle"})]
+    bound = [entry.score for entry in select(results, {"variant": "oracle"})]
     if not pairs or not bound:
         return []
     (mse, better), (low, high) = (
-        [np.mean([getattr(pair[i], what) for pair in pairs]) for i in (0, 1)] for what in ("mse", "score")
+        [np.mean([getattr(pair[i], name) for pair in pairs]) for i in (0, 1)] for name in ("mse", "score")
     )
-    qualities = dict.fromkeys(one.at["quality"] for one, _ in pairs)
+    qualities = dict.fromkeys(entry.at["quality"] for entry, _ in pairs)
     by = [[[pair[i].score for pair in pairs if pair[0].at["quality"] == q] for q in qualities] for i in (1, 0)]
-    told = panels.estimate(statistics.difference(statistics.mean), *by)
-    way = np.mean(bound) - low
-    at = found[0].at
+    gain = panels.estimate(statistics.difference(statistics.mean), *by)
+    gap = np.mean(bound) - low
+    at = results[0].at
     row = [
         f"{at['agent'].upper()}, {at['dataset']}, {TITLES[scale]}",
         f"{len(pairs)}",
         f"{mse:.4f} → {better:.4f}",
         f"{low:.1f} → {high:.1f}",
-        f"{told.value:.1f} [{told.low:.1f}, {told.high:.1f}]" if told else "–",
+        f"{gain.value:.1f} [{gain.low:.1f}, {gain.high:.1f}]" if gain else "–",
         f"{np.mean(bound):.1f}",
-        f"{100 * (high - low) / way:.0f} %" if way > 5 else "–",
+        f"{100 * (high - low) / gap:.0f} %" if gap > 5 else "–",
         f"{sum(ours.score > theirs.score for theirs, ours in pairs)} of {len(pairs)}",
     ]
     return [row[:1] + [text.replace("-", "−") for text in row[1:]]]
 
 
 class Training(NamedTuple):
-    """A training of SS beside how good its labels were; scores are shares of the oracles' mean."""
+    """A training of SS with the errors of its labels; scores are shares of the oracles' mean."""
 
     agent: str
     idm: str
     mse: float
-    validation: float  # the error on labelled trajectories held out, which is known without the truth
+    validation: float  # error on held-out labelled trajectories, which needs no hidden actions
     ss: float
-    alone: float
+    alone: float  # of the baseline on the same split
 
 
 def trainings(store: Path) -> list[Training]:
-    """Every training of SS on robots that has its baseline and oracles, once."""
+    """Return each training of SS on robots whose baseline and oracles are finished."""
     out: dict[str, Training] = {}
     for scale in SCALES:
         for study in (STUDIES[name] for name in (*ROBOTS, "low-label", *LABELS) if name in STUDIES):
-            found = [one for one in gather(study, scale, store, policy="average") if one.result]
-            alone = {_split(one): one.score for one in found if one.at["variant"] == "baseline"}
+            results = [entry for entry in gather(study, scale, store, policy="average") if entry.result]
+            alone = {_split(entry): entry.score for entry in results if entry.at["variant"] == "baseline"}
             best: dict[tuple, dict[str, float]] = {}
-            for one in found:
-                if one.at["variant"] == "oracle":
-                    best.setdefault(_split(one)[:2], {})[one.hash] = one.score
-            for one in (one for one in found if one.at["variant"] == "ss"):
-                at = _split(one)
+            for entry in results:
+                if entry.at["variant"] == "oracle":
+                    best.setdefault(_split(entry)[:2], {})[entry.hash] = entry.score
+            for entry in (entry for entry in results if entry.at["variant"] == "ss"):
+                at = _split(entry)
                 if at in alone and at[:2] in best:
                     top = float(np.mean(list(best[at[:2]].values())))
-                    errors = one.mse, one.result["idm"]["validation_mse"]
-                    out[one.hash] = Training(at[0], one.at["idm"], *errors, one.score / top, alone[at] / top)
+                    errors = entry.mse, entry.result["idm"]["validation_mse"]
+                    out[entry.hash] = Training(at[0], entry.at["idm"], *errors, entry.score / top, alone[at] / top)
     return list(out.values())
 
 
-def _split(one: StudyResults) -> tuple:
-    return tuple(one.at[name] for name in ("agent", "dataset", "fraction", "quality", "seed"))
+def _split(entry: StudyResults) -> tuple:
+    return tuple(entry.at[name] for name in ("agent", "dataset", "fraction", "quality", "seed"))
 
 
-def needed(store: Path, figures: Path) -> str:
-    """How much of the oracle's score SS has, and how much the labelled data alone, by the error of the labels."""
-    some = trainings(store)
-    by = {agent: mine for agent in AGENTS if (mine := [one for one in some if one.agent == agent])}
+def required_accuracy(store: Path, figures: Path) -> str:
+    """Return a section on the scores of SS and baseline, relative to the oracle, by the error of the labels."""
+    every = trainings(store)
+    by = {agent: mine for agent in AGENTS if (mine := [run for run in every if run.agent == agent])}
     means = {(agent, error): binned(mine, error) for agent, mine in by.items() for error in ERRORS}
     charts = [_cloud(agent.upper(), mine, means[agent, "mse"]) for agent, mine in by.items() if means[agent, "mse"]]
     if not charts:
@@ -127,66 +127,67 @@ def needed(store: Path, figures: Path) -> str:
         figure, title = Figure("labels", "", "", charts), "Score against the error of the labels"
         picture, _ = pictures([figure], title, "every training", Path(folder) / "needed")
         shutil.copy(picture, figures / picture.name)
-    told = [f"## How good must labels be?\n\n{words('page', 'needed').format(n=len(some), lost=f'{100 * LOST:g} %')}"]
-    told.append(f"![{title}](figures/{picture.name})")
+    comment = words("page", "needed").format(n=len(every), lost=f"{100 * LOST:g} %")
+    texts = [f"## How good must labels be?\n\n{comment}"]
+    texts.append(f"![{title}](figures/{picture.name})")
     for error, name in ERRORS.items():
         head = ["agent", name, "trainings", "SS", "labelled data alone", "SS − alone", "lost"]
-        rows = [[agent.upper(), *one.row] for agent in by for one in means[agent, error]]
-        both = (f"{agent.upper()} {ranks(*_pairs(mine, error))}" for agent, mine in by.items())
-        told += [table(head, rows), f"Rank correlation of SS with this error: {', '.join(both)}."]
-    return "\n\n".join([*told, words("page", "rule")])
+        rows = [[agent.upper(), *entry.row] for agent in by for entry in means[agent, error]]
+        both = (f"{agent.upper()} {rank_correlation(*_pairs(mine, error))}" for agent, mine in by.items())
+        texts += [table(head, rows), f"Rank correlation of SS with this error: {', '.join(both)}."]
+    return "\n\n".join([*texts, words("page", "rule")])
 
 
 class Bin(NamedTuple):
-    """Trainings whose labels err alike."""
+    """Trainings whose labels have similar errors."""
 
-    error: float  # root of the mean
+    error: float  # root of the mean squared error
     ss: float
     alone: float
     row: list[str]
 
 
-def binned(some: list[Training], error: str) -> list[Bin]:
-    """Those ranges of an error that have enough trainings."""
+def binned(runs: list[Training], error: str) -> list[Bin]:
+    """Return the ranges of an error that have enough trainings."""
     out = []
     for low, high in pairwise((*BINS, np.inf)):
-        if len(within := [one for one in some if low <= getattr(one, error) < high]) < FEWEST:
+        if len(within := [run for run in runs if low <= getattr(run, error) < high]) < FEWEST:
             continue
-        ss, alone = ([getattr(one, who) for one in within] for who in ("ss", "alone"))
-        several = (ss, alone, np.subtract(ss, alone).tolist())
-        shares = (panels.estimate_text(panels.estimate(statistics.mean, [one]), percent=True) for one in several)
+        ss, alone = ([getattr(run, name) for run in within] for name in ("ss", "alone"))
+        columns = (ss, alone, np.subtract(ss, alone).tolist())
+        shares = (panels.estimate_text(panels.estimate(statistics.mean, [column]), percent=True) for column in columns)
         bounds = f"{low:g} to {high:g}" if np.isfinite(high) else f"above {low:g}"
         row = [bounds, str(len(within)), *shares, str(sum(x < LOST for x in ss))]
-        out.append(Bin(np.mean([getattr(one, error) for one in within]) ** 0.5, np.mean(ss), np.mean(alone), row))
+        out.append(Bin(np.mean([getattr(run, error) for run in within]) ** 0.5, np.mean(ss), np.mean(alone), row))
     return out
 
 
-def _pairs(some: list[Training], error: str) -> tuple[list[float], list[float]]:
-    return [getattr(one, error) for one in some], [one.ss for one in some]
+def _pairs(runs: list[Training], error: str) -> tuple[list[float], list[float]]:
+    return [getattr(run, error) for run in runs], [run.ss for run in runs]
 
 
-ROBOTS = tuple(name for name in MAINS if name != "maze2d")  # scores in mazes are of another kind
+ROBOTS = tuple(name for name in MAINS if name != "maze2d")  # scores in mazes have another range
 LABELS = ("idm-robust", "idm-robust-agents")
 ERRORS = {"mse": "MSE on the unlabelled", "validation": "MSE on labelled ones held out"}
 AGENTS = ["td3bc", "dt", "cql"]
 BINS = (0.0, 0.01, 0.02, 0.05, 0.1)
-FEWEST = 5  # trainings of which a mean is told
-LOST = 0.1  # of the oracle's score: a robot that falls at once has less
+FEWEST = 5  # trainings in a range whose mean is shown
+LOST = 0.1  # share of the oracle's score below which a training counts as lost: the robot falls at once
 
 
-def ranks(x: Sequence[float], y: Sequence[float]) -> str:
-    """Their rank correlation."""
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> str:
+    """Return the rank correlation of two lists as text."""
     return f"{np.corrcoef(rankdata(x), rankdata(y))[0, 1]:.2f}".replace("-", "−")
 
 
-def _cloud(title: str, some: list[Training], means: list[Bin]) -> Chart:
+def _cloud(title: str, runs: list[Training], means: list[Bin]) -> Chart:
     lines = []
     for kind, idm in zip(("c6", "c3"), IDMS, strict=True):
-        if mine := [one for one in some if one.idm == idm]:
-            x, y = [one.mse**0.5 for one in mine], [one.ss for one in mine]
+        if mine := [run for run in runs if run.idm == idm]:
+            x, y = [run.mse**0.5 for run in mine], [run.ss for run in mine]
             lines.append(Line(f"SS, {NAMED[idm]} labels", x, y, kind, joined=False))
-    x = [one.error for one in means]
-    lines.append(Line("SS, mean", x, [one.ss for one in means], "ss"))
-    lines.append(Line("labelled data alone, mean", x, [one.alone for one in means], "baseline"))
+    x = [mean.error for mean in means]
+    lines.append(Line("SS, mean", x, [mean.ss for mean in means], "ss"))
+    lines.append(Line("labelled data alone, mean", x, [mean.alone for mean in means], "baseline"))
     axes = ("RMS error of the proxy actions", "score / oracle's")
-    return Chart(title, Table(title, (), ()), axes, lines, legend=[(one.kind, one.name) for one in lines])
+    return Chart(title, Table(title, (), ()), axes, lines, legend=[(line.kind, line.name) for line in lines])

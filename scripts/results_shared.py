@@ -1,4 +1,4 @@
-"""What the parts of the results page have in common: constants, tables, and which parts of a study were run whole."""
+"""Shared by the scripts of the results page: constants, tables, and the parts of a study that are complete."""
 
 import tomllib
 from pathlib import Path
@@ -11,7 +11,7 @@ from ssorl.study.results import StudyResults, gather, values
 ROOT = Path(__file__).parents[1]
 PUBLISHED = tomllib.loads((ROOT / "results" / "published.toml").read_text())
 WORDS = tomllib.loads((ROOT / "results" / "words.toml").read_text())
-SCALES = ("paper", "lite")  # a smoke run is no result
+SCALES = ("paper", "lite")  # results at scale smoke are not published
 TITLES = {"paper": "the paper's training", "lite": "lite"}
 TRAINING = {"lite": "the paper's updates at a twentieth of its batch", "paper": "the paper's training"}
 IDMS = ("paper", "robust")
@@ -20,86 +20,92 @@ MAINS = ("main-medium-expert", "main-medium", "main-medium-replay", "main-halfch
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def words(*keys: str) -> str:
-    """What the numbers do not say by themselves; nothing where there is nothing to say."""
-    told: Any = WORDS
+    """Return our comment on a page, a study or a claim from results/words.toml, or ""."""
+    text: Any = WORDS
     for key in keys:
-        told = told.get(key, {})
-    return told.strip() if told else ""
+        text = text.get(key, {})
+    return text.strip() if text else ""
 
 
-def interval(told: statistics.Estimate | None) -> str:
-    return f"{told.value:.0f} [{told.low:.0f}, {told.high:.0f}]" if told else "unknown"
+def interval(estimate: statistics.Estimate | None) -> str:
+    """Return an estimate with its interval as text."""
+    return f"{estimate.value:.0f} [{estimate.low:.0f}, {estimate.high:.0f}]" if estimate else "unknown"
 
 
-def mains() -> list:
-    """The studies that set baseline, SS and oracle with a tenth labelled against q."""
+def main_studies() -> list:
+    """Return the studies of baseline, SS and oracle against q with a tenth labelled."""
     return [STUDIES[name] for name in MAINS if name in STUDIES]
 
 
-def wholes(study, scale: str, store: Path) -> list[dict[str, list]]:
-    """The part that `whole` finds, and beside it what further places have, if it is more than one quality."""
-    first, found = whole(study, scale, store), gather(study, scale, store)
+def parts_to_show(study, scale: str, store: Path) -> list[dict[str, list]]:
+    """Return the complete part of a study, and further places where at least two qualities are complete."""
+    first, results = complete_part(study, scale, store), gather(study, scale, store)
     if not first or "quality" in first or study.by in first or study.by == "agent":
         return [] if first is None else [first]
-    axes = [axis for axis in ("agent", "dataset") if len(values(found, axis)) > 1]
-    some: dict[tuple, list] = {}
-    for *place, quality in complete(found, [*axes, "quality"]):
+    axes = [axis for axis in ("agent", "dataset") if len(values(results, axis)) > 1]
+    by_place: dict[tuple, list] = {}
+    for *place, quality in complete_places(results, [*axes, "quality"]):
         if any(value not in first.get(axis, [value]) for axis, value in zip(axes, place, strict=True)):
-            some.setdefault(tuple(place), []).append(quality)
+            by_place.setdefault(tuple(place), []).append(quality)
     more = [
         {axis: [value] for axis, value in zip(axes, place, strict=True)} | {"quality": qualities}
-        for place, qualities in some.items()
+        for place, qualities in by_place.items()
         if len(qualities) > 1
     ]
     return [first, *more]
 
 
-def whole(study, scale: str, store: Path) -> dict[str, list] | None:
-    """The agents and datasets of which every point is there, as `only` takes them; {}: all are, None: none is.
+def complete_part(study, scale: str, store: Path) -> dict[str, list] | None:
+    """Return the agents and datasets whose points all have results, as `--only` takes them.
 
-    One agent alone says nothing where agents are compared. Where no dataset is whole, the one with most qualities that
-    are; or, where a study has several sizes or models and no quality is whole, with most of those, two at least.
+    If no dataset is complete, the part is the dataset with most complete qualities. If no quality is complete either,
+    it is the place with most complete values of the axis that the study compares, at least two.
+
+    Returns:
+        Values by axis; {} if the whole study is complete, None if no part is, or if a study that compares agents has
+        only one.
     """
-    found = gather(study, scale, store)
-    if all(one.result for one in found):
+    results = gather(study, scale, store)
+    if all(entry.result for entry in results):
         return {}
-    axes = [axis for axis in ("agent", "dataset") if len(values(found, axis)) > 1]
-    there = complete(found, axes)
-    if axes and there:
-        # The first that is there with most of the second axis, and those that are there with the same.
-        of = {first: [at[1:] for at in there if at[0] == first] for first in dict.fromkeys(at[0] for at in there)}
+    axes = [axis for axis in ("agent", "dataset") if len(values(results, axis)) > 1]
+    places = complete_places(results, axes)
+    if axes and places:
+        # Of the first axis, the value with most complete values of the second axis, and all values that have these too.
+        of = {first: [at[1:] for at in places if at[0] == first] for first in dict.fromkeys(at[0] for at in places)}
         most = max(of.values(), key=len)
-        only = {axes[0]: [first for first, some in of.items() if set(some) >= set(most)]}
+        only = {axes[0]: [first for first, rest in of.items() if set(rest) >= set(most)]}
         only |= {axis: [at[0] for at in most] for axis in axes[1:]}
     else:
-        only = most_of(found, axes, "quality", 1) or most_of(found, axes, study.by, 2)
+        only = most_complete(results, axes, "quality", 1) or most_complete(results, axes, study.by, 2)
     if only is None:
         return None
     if study.by == "agent" and len(only.get("agent", ())) < 2:
         return None
-    return {axis: some for axis, some in only.items() if set(some) != set(values(found, axis))}
+    return {axis: wanted for axis, wanted in only.items() if set(wanted) != set(values(results, axis))}
 
 
-def most_of(found: list[StudyResults], axes: list[str], inner: str, least: int) -> dict[str, list] | None:
-    """The place on these axes at which most values of the inner one are whole, and those values."""
-    there = [] if inner in axes else complete(found, [*axes, inner])
-    places = [at[:-1] for at in there]
-    if not there or max(map(places.count, places)) < least:
+def most_complete(results: list[StudyResults], axes: list[str], inner: str, least: int) -> dict[str, list] | None:
+    """Return the place on `axes` with most complete values of `inner`, at least `least`, and these values."""
+    complete = [] if inner in axes else complete_places(results, [*axes, inner])
+    places = [at[:-1] for at in complete]
+    if not complete or max(map(places.count, places)) < least:
         return None
     place = max(places, key=places.count)
     only = {axis: [value] for axis, value in zip(axes, place, strict=True)}
-    return only | {inner: [at[-1] for at in there if at[:-1] == place]}
+    return only | {inner: [at[-1] for at in complete if at[:-1] == place]}
 
 
-def complete(found: list[StudyResults], axes: list[str]) -> list[tuple]:
-    """The values of these axes for which every point is there."""
+def complete_places(results: list[StudyResults], axes: list[str]) -> list[tuple]:
+    """Return the values of axes for which every point has a result."""
     places: dict[tuple, bool] = {}
-    for one in found:
-        if all(axis in one.at for axis in axes):
-            at = tuple(one.at[axis] for axis in axes)
-            places[at] = places.get(at, True) and one.result is not None
-    return [at for at, all_there in places.items() if all_there]
+    for entry in results:
+        if all(axis in entry.at for axis in axes):
+            at = tuple(entry.at[axis] for axis in axes)
+            places[at] = places.get(at, True) and entry.result is not None
+    return [at for at, is_complete in places.items() if is_complete]

@@ -1,4 +1,4 @@
-"""Published results: packed once, drawn from what is packed."""
+"""Published results: scripts/results.py packs cells and draws docs/results.md from them."""
 
 import importlib
 import json
@@ -20,42 +20,42 @@ ABOUT = {"hardware": {"device": "a machine"}, "commit": "abc1234", "versions": {
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    """scripts/results.py and its parts, as r.pack, r.first, …; what they write goes into a folder of the test's."""
+    """Return scripts/results.py and its parts as one object; their output goes to a temporary folder."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     parts = [importlib.import_module(name) for name in ("results", "results_first", "results_labels", "results_shared")]
     patched: dict[str, object] = {"PACKED": tmp_path / "cells", "ROOT": tmp_path}
     patched |= {"PAGE": tmp_path / "docs" / "results.md", "FIGURES": tmp_path / "docs" / "figures"}
-    told = Patched(parts, monkeypatch)
+    modules = Patched(parts, monkeypatch)
     for name, value in patched.items():
-        told.patch(name, value)
-    told.patch("STUDIES", {n: STUDIES[n] for n in ("example-density", "maze2d")})
+        modules.patch(name, value)
+    modules.patch("STUDIES", {n: STUDIES[n] for n in ("example-density", "maze2d")})
     estimate = statistics.estimate
     monkeypatch.setattr(statistics, "estimate", lambda *args, **more: estimate(*args, **{"replications": 200, **more}))
-    return told
+    return modules
 
 
 class Patched:
-    """Several modules as one, in which a name is patched wherever it is known."""
+    """Several modules as one object; `patch` sets a name in every module that has it."""
 
     def __init__(self, parts, monkeypatch):
         self.parts, self.monkeypatch = parts, monkeypatch
 
     def __getattr__(self, name):
-        return next(getattr(one, name) for one in self.parts if hasattr(one, name))
+        return next(getattr(part, name) for part in self.parts if hasattr(part, name))
 
     def patch(self, name, value):
-        for one in self.parts:
-            if hasattr(one, name):
-                self.monkeypatch.setattr(one, name, value)
+        for part in self.parts:
+            if hasattr(part, name):
+                self.monkeypatch.setattr(part, name, value)
 
 
 def finish(store, name, n):
     for point in STUDIES[name].points("paper")[:n]:
-        told = {k: v for k, v in result(point).items() if k != "schema"}
-        cells.write(store, point.cell, told, ABOUT)
+        values = {k: v for k, v in result(point).items() if k != "schema"}
+        cells.write(store, point.cell, values, ABOUT)
 
 
-def test_cells_are_packed_once_and_drawn(results, tmp_path):
+def test_pack_and_draw(results, tmp_path):
     finish(tmp_path / "one", "maze2d", 90)  # the first of four mazes
     results.pack([tmp_path / "one"])
     (file,) = results.PACKED.iterdir()
@@ -69,9 +69,7 @@ def test_cells_are_packed_once_and_drawn(results, tmp_path):
 
     results.draw()
     page = results.PAGE.read_text()
-    assert (
-        "## In short" in page and "scale lite: 12 undecided. Of the checks whose cells are there 0 hold, 0 fail" in page
-    )
+    assert "## In short" in page and "scale lite: 12 undecided. Of the checks with all cells, 0 hold, 0 fail" in page
     assert f"{len(lines) + 1} results so far: {len(lines) + 1} on a machine at `abc1234`" in page
     for name, part in (("example-density", ""), ("maze2d", " --only dataset=maze2d-open-dense")):
         assert f"`{name}`, scale paper" in page and f"ssorl study run {name} --scale paper{part}\n" in page
@@ -81,45 +79,47 @@ def test_cells_are_packed_once_and_drawn(results, tmp_path):
     assert all(f"figures/{name}" in page for name in pictures)
     left = [line for line in page.splitlines() if line.startswith("| `maze2d`")]
     assert len(left) == 1 and "| 156 of 156 |" in left[0] and f"| {260 - len(lines)} of 260 |" in left[0]
-    assert "| `example-density` |" not in page  # nothing of it is left to run
+    assert "| `example-density` |" not in page  # the study is complete
 
 
-def test_what_a_cell_says_of_its_labels_is_packed_once(results, tmp_path):
-    """Whether the cell that asks for the labels alone comes with it or later, and it is there again when unpacked."""
+def test_results_of_labels_are_packed_once(results, tmp_path):
+    """The result of the labels may come with the cell or later; `unpack` restores it."""
     ss = next(point for point in STUDIES["maze2d"].points("paper") if point.at["variant"] == "ss")
-    told = {k: v for k, v in result(ss).items() if k != "schema"}
-    alone = {**told, "score": None, "returns": [], "curve": {}}
-    for store, some in (("one", {ss.cell: told, ss.cell.labels: alone}), ("two", {ss.cell.labels: alone})):
-        for cell, what in some.items():
-            cells.write(tmp_path / store, cell, what, ABOUT)
+    values = {k: v for k, v in result(ss).items() if k != "schema"}
+    labels = {**values, "score": None, "returns": [], "curve": {}}
+    for store, content in (("one", {ss.cell: values, ss.cell.labels: labels}), ("two", {ss.cell.labels: labels})):
+        for cell, own in content.items():
+            cells.write(tmp_path / store, cell, own, ABOUT)
         results.pack([tmp_path / store])
-        assert [one["cell"]["kind"] for one in results.packed()] == ["return"]
+        assert [entry["cell"]["kind"] for entry in results.packed()] == ["return"]
     results.unpack(tmp_path / "store")
-    found, why = cells.read(cells.folder(tmp_path / "store", ss.cell.labels))
-    assert found and found["idm"]["mse"] == pytest.approx(told["idm"]["mse"], rel=1e-5), why
+    restored, why = cells.read(cells.folder(tmp_path / "store", ss.cell.labels))
+    assert restored and restored["idm"]["mse"] == pytest.approx(values["idm"]["mse"], rel=1e-5), why
 
 
-def test_what_is_not_whole_is_not_drawn(results, tmp_path):
+def test_incomplete_parts_are_not_drawn(results, tmp_path):
     study = STUDIES["dt-joint"]
-    assert results.whole(study, "lite", tmp_path) is None
+    assert results.complete_part(study, "lite", tmp_path) is None
     for point in study.points("lite"):
         if point.at["agent"] == "td3bc":
             cells.write(tmp_path, point.cell, {k: v for k, v in result(point).items() if k != "schema"}, ABOUT)
-    assert results.whole(study, "lite", tmp_path) is None  # one agent is no comparison
+    assert (
+        results.complete_part(study, "lite", tmp_path) is None
+    )  # the study compares agents, and one agent is no comparison
     for point in study.points("lite"):
         if point.at["agent"] == "dt-joint":
             cells.write(tmp_path, point.cell, {k: v for k, v in result(point).items() if k != "schema"}, ABOUT)
-    assert results.whole(study, "lite", tmp_path) == {"agent": ["dt-joint", "td3bc"]}
+    assert results.complete_part(study, "lite", tmp_path) == {"agent": ["dt-joint", "td3bc"]}
 
 
-def test_one_whole_quality_is_told_without_a_curve(results, tmp_path):
+def test_one_complete_quality_is_drawn_without_a_curve(results, tmp_path):
     store, study = tmp_path / "store", STUDIES["maze2d"]
     for point in study.points("paper"):
         if point.at["dataset"] == "maze2d-large-dense" and point.at["quality"] == 30:
             cells.write(store, point.cell, {k: v for k, v in result(point).items() if k != "schema"}, ABOUT)
-    assert results.whole(study, "paper", store) == {"dataset": ["maze2d-large-dense"], "quality": [30]}
-    some = study.points("paper")[1].cell  # begun and not finished: nothing to pack
-    (store / "cells" / some.hash).mkdir()
+    assert results.complete_part(study, "paper", store) == {"dataset": ["maze2d-large-dense"], "quality": [30]}
+    unfinished = study.points("paper")[1].cell  # has a folder but no result
+    (store / "cells" / unfinished.hash).mkdir()
     results.pack([store])
     results.draw()
     page = results.PAGE.read_text()
@@ -127,122 +127,124 @@ def test_one_whole_quality_is_told_without_a_curve(results, tmp_path):
     assert not list(results.FIGURES.iterdir())
 
 
-def test_a_dataset_that_is_nearly_whole_is_told_beside_the_whole_one(results, tmp_path):
+def test_further_places_are_shown_beside_the_complete_part(results, tmp_path):
     study = STUDIES["maze2d"]
     for point in study.points("paper"):
         done = {"maze2d-open-dense": True, "maze2d-umaze-dense": point.at["quality"] in (10, 30)}
-        if done.get(point.at["dataset"], point.at["quality"] == 50):  # and of the others a single quality
+        if done.get(point.at["dataset"], point.at["quality"] == 50):  # of the other mazes one quality
             cells.write(tmp_path, point.cell, {k: v for k, v in result(point).items() if k != "schema"}, ABOUT)
     two = [{"dataset": ["maze2d-open-dense"]}, {"dataset": ["maze2d-umaze-dense"], "quality": [10, 30]}]
-    assert results.wholes(study, "paper", tmp_path) == two
+    assert results.parts_to_show(study, "paper", tmp_path) == two
     results.FIGURES.mkdir(parents=True)
-    first, *both = results.section(study, "paper", tmp_path, set())
+    first, *both = results.draw_section(study, "paper", tmp_path, set())
     assert first.startswith("## ") and "`maze2d`, scale paper" in first
     assert [text.split(": ")[0] for text in both] == ["maze2d-open-dense", "maze2d-umaze-dense"]
     assert "quality=10 quality=30\n" in both[1]
 
 
-def test_what_better_labels_are_worth_is_told_of_splits_that_have_both(results):
-    def one(variant: str, seed: int, score: float, **more) -> StudyResults:
+def test_gap_row_uses_splits_with_both_models(results):
+    def entry(variant: str, seed: int, score: float, **more) -> StudyResults:
         at = {"dataset": "d", "agent": "dt", "variant": variant, "quality": 10, "seed": seed, **more}
         return StudyResults(at, "", {"score": score, "idm": {"mse": 0.1 if more.get("idm") == "paper" else 0.05}})
 
-    some = [one("oracle", 0, 100.0)]
-    assert results.closed(some, "lite") == []
-    some += [one("ss", seed, 40.0 + seed, idm="paper") for seed in range(3)]
-    some += [one("ss", seed, (80.0, 30.0)[seed], idm="robust") for seed in range(2)]
-    (cells,) = results.closed(some, "lite")
-    assert cells[:4] == ["DT, d, lite", "2", "0.1000 → 0.0500", "40.5 → 55.0"]  # the third split has one model alone
+    entries = [entry("oracle", 0, 100.0)]
+    assert results.gap_row(entries, "lite") == []
+    entries += [entry("ss", seed, 40.0 + seed, idm="paper") for seed in range(3)]
+    entries += [entry("ss", seed, (80.0, 30.0)[seed], idm="robust") for seed in range(2)]
+    (cells,) = results.gap_row(entries, "lite")
+    assert cells[:4] == ["DT, d, lite", "2", "0.1000 → 0.0500", "40.5 → 55.0"]  # the third split has only one model
     assert cells[4].startswith("14.5 [") and cells[5:] == ["100.0", "24 %", "1 of 2"]
-    (row,) = results.closed([one("oracle", 0, 45.0), *some[1:]], "lite")
+    (row,) = results.gap_row([entry("oracle", 0, 45.0), *entries[1:]], "lite")
     assert row[5:] == ["45.0", "–", "1 of 2"]
 
 
-def test_places_of_both_scales_are_told_side_by_side(results, tmp_path, monkeypatch):
+def test_scales_are_compared_at_common_places(results, tmp_path, monkeypatch):
     study = STUDIES["main-medium-expert"]
     results.patch("STUDIES", STUDIES)
-    assert results.scales(tmp_path) == ""
+    assert results.compare_scales(tmp_path) == ""
 
     def write(scale: str, score: float, **at) -> None:
         for point in study.points(scale):
             if all(point.at.get(axis) == value for axis, value in at.items()):
-                told = {k: v for k, v in result(point).items() if k != "schema"}
-                cells.write(tmp_path, point.cell, {**told, "scores": {"last": score, "average": score + 1}}, ABOUT)
+                values = {k: v for k, v in result(point).items() if k != "schema"}
+                cells.write(tmp_path, point.cell, {**values, "scores": {"last": score, "average": score + 1}}, ABOUT)
 
     where = {"agent": "dt", "dataset": "walker2d-medium-expert", "variant": "ss"}
     write("lite", 10.0, **where, quality=10)
     write("lite", 30.0, **where, quality=50)
     write("paper", 90.0, **where, quality=90)
-    assert results.scales(tmp_path) == ""  # other qualities do not compare
+    assert results.compare_scales(tmp_path) == ""  # the scales have no quality in common
     write("paper", 20.0, **where, quality=50, seed=0)
-    rows = [line for line in results.scales(tmp_path).splitlines() if line.startswith("| DT")]
+    rows = [line for line in results.compare_scales(tmp_path).splitlines() if line.startswith("| DT")]
     assert rows == ["| DT | walker2d-medium-expert | ss | 50 | 3 → 1 | 30.0 → 20.0 | 31.0 → 21.0 |"]
 
 
-def test_checks_that_wait_for_cells_are_left_out(results, monkeypatch):
+def test_waiting_checks_are_left_out(results, monkeypatch):
     head = "| check | why open |\n| --- | --- |\n"
-    told = (
+    tables = (
         f"## one\n\n{head}| a | cells are missing | 3 |\n| b | – | 0 |\n\n## two\n\n{head}| c | cells are missing | 3 |"
     )
-    assert results.decided(told, "lite") == f"## one\n\n{head}| b | – | 0 |\n"
+    assert results.without_waiting_checks(tables, "lite") == f"## one\n\n{head}| b | – | 0 |\n"
 
     results.patch("WORDS", {"claims": {"lite": {"3": "Elsewhere it was run."}}})
     waits = f"{head}| c | cells are missing | 3 |"
     tables = f"## 3. points\n\n{waits}\n\n## 3. %\n\n{waits}\n\n## 4. four\n\n{waits}"
-    assert results.decided(tables, "lite") == "## 3. points\n"  # there is something to be said of it
-    told = results.explained(results.decided(tables, "lite").replace("## ", "#### "), "lite")
-    assert told == "#### 3. points\n\nElsewhere it was run.\n"
+    assert results.without_waiting_checks(tables, "lite") == "## 3. points\n"  # the claim has a comment
+    text = results.with_comments(results.without_waiting_checks(tables, "lite").replace("## ", "#### "), "lite")
+    assert text == "#### 3. points\n\nElsewhere it was run.\n"
 
 
-def test_a_claim_has_its_paragraph_under_its_table(results, monkeypatch):
+def test_comments_follow_the_tables_of_claims(results, monkeypatch):
     results.patch("WORDS", {"claims": {"lite": {"2": "Two lines.\n"}}})
     tables = "#### The ledger\n\n| 2 |\n\n#### 1. one\n\n| a |\n\n#### 2. two\n\n| b |"
-    assert results.explained(tables, "paper") == tables
-    assert results.explained(tables, "lite") == tables + "\n\nTwo lines.\n"
+    assert results.with_comments(tables, "paper") == tables
+    assert results.with_comments(tables, "lite") == tables + "\n\nTwo lines.\n"
     twice = tables + "\n\n#### 2. two: in %\n\n| c |"
-    assert results.explained(twice, "lite") == twice + "\n\nTwo lines.\n"  # once, under the last
+    assert results.with_comments(twice, "lite") == twice + "\n\nTwo lines.\n"  # once, under the last table
 
 
-def test_oracles_are_told_half_way_and_at_the_end(results, tmp_path, monkeypatch):
+def test_training_lengths_of_oracles(results, tmp_path, monkeypatch):
     study = STUDIES["main-medium"]
     results.patch("STUDIES", {study.name: study})
-    assert results.lengths(tmp_path) == ""  # nothing to tell yet
+    assert results.training_lengths(tmp_path) == ""  # the store is empty
     fill(tmp_path, study, noise=0.0, of=lambda at: 40.0, keep=lambda point: point.at["variant"] == "oracle")
-    page = results.lengths(tmp_path)
-    assert "| TD3BC | walker2d-medium | lite | 3 | 20 | 40 | 41 | 83 |" in page  # of D4RL's file others report 82.7
-    told = {"device": "cpu", "agent": "td3bc", "settings": {"batch": 256}, "env": "ant", "level": "medium"}
+    page = results.training_lengths(tmp_path)
+    assert (
+        "| TD3BC | walker2d-medium | lite | 3 | 20 | 40 | 41 | 83 |" in page
+    )  # the published score on D4RL's file is 82.7
+    entry = {"device": "cpu", "agent": "td3bc", "settings": {"batch": 256}, "env": "ant", "level": "medium"}
     results.patch("ORACLES", tmp_path / "oracle.jsonl")
-    lines = [json.dumps({**told, "kind": "last", "at": at, "score": at / 1000}) for at in (50_000, 100_000)]
+    lines = [json.dumps({**entry, "kind": "last", "at": at, "score": at / 1000}) for at in (50_000, 100_000)]
     results.ORACLES.write_text("\n".join(lines))
     assert (
         "| updates, thousands | 50 | 100 |\n| --- | --- | --- |\n| ant-medium, last weights | 50 | 100 |"
-        in results.longer()
+        in results.longer_trainings()
     )
 
 
-def test_what_the_unlabelled_data_is_worth_is_told_where_every_quality_was_run(results, tmp_path, monkeypatch):
+def test_unlabelled_gain_where_all_qualities_were_run(results, tmp_path, monkeypatch):
     study = STUDIES["main-medium"]
     results.patch("STUDIES", {study.name: study})
     earned = {"baseline": 30.0, "ss": 20.0, "oracle": 60.0}
     fill(tmp_path, study, noise=0.0, of=lambda at: earned[at["variant"]], keep=lambda point: point.at["agent"] == "dt")
     fill(tmp_path, study, noise=0.0, of=lambda at: 0.0, keep=lambda point: point.at.get("quality") == 10)
-    page = results.worth(tmp_path)
+    page = results.unlabelled_gain(tmp_path)
     assert "| DT | hopper-medium | lite | 30 [30, 30] | 20 [20, 20] | −10 [−10, −10] | 60 [60, 60] |" in page
     assert "CQL" not in page and "Of 2 differences 0 are surely above zero, and 2 surely below." in page
-    assert "Trainings of one seed" not in page  # nothing varies, so nothing can be said of it
+    assert "Trainings of one seed" not in page  # the scores do not vary, so there is no such paragraph
 
 
-def test_seeds_that_share_their_luck_are_told_from_those_that_do_not(results):
+def test_shared_luck_of_seeds(results):
     rng = np.random.default_rng(0)
     seeds, luck = rng.normal(size=400), rng.normal(size=(2, 6, 400))
-    assert results.seeds_alike(*luck) == pytest.approx(1, abs=0.2)
-    assert results.seeds_alike(np.tile(seeds, (6, 1)), np.zeros((6, 400))) == pytest.approx(6)
-    assert results.seeds_alike(luck[0] + 3, luck[0]) == pytest.approx(0)  # what both share is gone from what is between
-    assert results.surely([statistics.Estimate(5, 1, 9), statistics.Estimate(-5, -9, -1)]) == (1, 1)
-    assert results.surely([statistics.Estimate(5, 1, 9), statistics.Estimate(-5, -9, -2)], 1.5) == (0, 1)
+    assert results.shared_luck(*luck) == pytest.approx(1, abs=0.2)
+    assert results.shared_luck(np.tile(seeds, (6, 1)), np.zeros((6, 400))) == pytest.approx(6)
+    assert results.shared_luck(luck[0] + 3, luck[0]) == pytest.approx(0)  # the difference cancels what both share
+    assert results.count_sure([statistics.Estimate(5, 1, 9), statistics.Estimate(-5, -9, -1)]) == (1, 1)
+    assert results.count_sure([statistics.Estimate(5, 1, 9), statistics.Estimate(-5, -9, -2)], 1.5) == (0, 1)
 
 
-def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatch):
+def test_results_in_the_readme(results, tmp_path, monkeypatch):
     results.patch("STUDIES", {"idm-robust": STUDIES["idm-robust"]})
     results.patch("README", tmp_path / "README.md")
     results.README.write_text("before\n<!-- generated: results -->\nold\n<!-- end -->\nafter\n")
@@ -253,63 +255,63 @@ def test_the_front_page_tells_what_the_results_say(results, tmp_path, monkeypatc
     speed = {"case": "td3bc:5120:30", "fused": True, "updates_per_second": 12345, "device": "GPU"}
     (tmp_path / "results" / "agent-speed.jsonl").write_text(json.dumps(speed))
     store = tmp_path / "store"
-    results.front(store)
-    assert "old" in results.README.read_text()  # nothing to tell yet
+    results.draw_readme(store)
+    assert "old" in results.README.read_text()  # the store is empty
     earned = {"baseline": 20.0, "ss": 50.0, "oracle": 60.0}
     for point in STUDIES["idm-robust"].points("lite"):
-        told = {k: v for k, v in result(point).items() if k != "schema"}
+        values = {k: v for k, v in result(point).items() if k != "schema"}
         score = earned[point.at["variant"]] + 10 * (point.at.get("idm") == "robust")
-        cells.write(store, point.cell, {**told, "scores": {"last": 0.0, "average": score}}, ABOUT)
-    results.front(store)
+        cells.write(store, point.cell, {**values, "scores": {"last": 0.0, "average": score}}, ABOUT)
+    results.draw_readme(store)
     page = results.README.read_text()
     assert page.startswith("before\n<!-- generated: results -->\n![") and page.endswith("<!-- end -->\nafter\n")
     assert "**20 → 60**" in page and "60 [60, 60] with all actions known" in page and "3 seeds" in page
     assert "**0.015**" in page and "leaves 0.040" in page and "**12,345/s**" in page
 
 
-def test_claims_stand_in_one_number_beside_each_other(results, tmp_path):
+def test_table_of_claims_in_one_number(results, tmp_path):
     study = STUDIES["main-medium-expert"]
-    assert results.claims(ledgers(results, tmp_path)) == ""  # nothing to tell yet
+    assert results.claims_table(ledgers(results, tmp_path)) == ""  # the store is empty
     earned = {"baseline": 30.0, "ss": 20.0, "oracle": 60.0}
     dt = {"noise": 0.0, "of": lambda at: earned[at["variant"]], "keep": lambda point: point.at["agent"] == "dt"}
     fill(tmp_path, study, **dt)
-    page = results.claims(ledgers(results, tmp_path))
+    page = results.claims_table(ledgers(results, tmp_path))
     first, second, third = page.splitlines()[-12:-9]
-    # Averaged weights earn a point more in these samples: a gap of 40 of 60 by the last, of 40 of 61 by the averaged.
+    # In these samples averaged weights score one point more: the gap is 40 of 60 by the last weights, else 40 of 61.
     space = "\N{NO-BREAK SPACE}"
-    assert "*mean of SS − of the labelled data alone: above 0*" in first
+    assert "*mean of SS − mean of the baseline: above 0*" in first
     assert first.endswith("| ✗ −10.0<br>✗ −10.0<br>at 12 of 36 places<br>refuted: 0 hold, 12 fail, 24 open |")
     assert f"| ✗ 67{space}%<br>✗ 66{space}%<br>at 2 of 6 places<br>" in second and third.endswith("| – |")
-    assert "one number* | lite |\n" in page and "the paper's training" not in page  # of which nothing is there
+    assert "one number* | lite |\n" in page and "the paper's training" not in page  # that scale has no results
 
 
 def ledgers(results, store):
     return {(scale, policy): ledger(store, scale, policy=policy) for scale in SCALES for policy in results.POLICIES}
 
 
-def test_how_good_labels_must_be_is_told_by_their_error(results, tmp_path):
+def test_required_accuracy_of_labels(results, tmp_path):
     study, figures = STUDIES["main-medium"], tmp_path / "figures"
     figures.mkdir()
     results.patch("STUDIES", {study.name: study})
-    assert results.needed(tmp_path, figures) == ""
+    assert results.required_accuracy(tmp_path, figures) == ""
     errors = {10: 0.2, 30: 0.06, 50: 0.03, 70: 0.015, 90: 0.004, 100: 0.002}
-    scores = {10: 4.0, 30: 25.0, 50: 40.0, 70: 48.0, 90: 49.0, 100: 50.0}  # of an oracle's 50
+    scores = {10: 4.0, 30: 25.0, 50: 40.0, 70: 48.0, 90: 49.0, 100: 50.0}  # the oracle has 50
 
-    def told(point):
-        one = {k: v for k, v in result(point, 0.0).items() if k != "schema"}
+    def values(point):
+        sample = {k: v for k, v in result(point, 0.0).items() if k != "schema"}
         score = {"oracle": 50.0, "baseline": 10.0}.get(point.at["variant"], scores.get(point.at["quality"]))
         error = {
             "mse": errors[point.at["quality"]],
             "validation_mse": 0.001 * scores[point.at["quality"]],
             "by_round": [],
         }
-        return {**one, "scores": {"last": 0.0, "average": score}, "idm": error}
+        return {**sample, "scores": {"last": 0.0, "average": score}, "idm": error}
 
     for point in study.points("lite"):
         if point.at["agent"] == "td3bc" and (point.at["variant"], point.at["quality"]) != ("baseline", 50):
-            cells.write(tmp_path, point.cell, told(point), ABOUT)
-    page = results.needed(tmp_path, figures)
-    # Two datasets with three seeds; q = 90 and 100 are in one range; at q = 50 there is nothing to compare with.
+            cells.write(tmp_path, point.cell, values(point), ABOUT)
+    page = results.required_accuracy(tmp_path, figures)
+    # Two datasets with three seeds; q = 90 and 100 are in one range; q = 50 has no baseline.
     first, second = (part.splitlines() for part in page.split("labelled ones held out |"))
     assert [line for line in first if line.startswith("| TD3BC")] == [
         "| TD3BC | 0 to 0.01 | 12 | 99 % [98 %, 100 %] | 20 % | 79 % [78 %, 80 %] | 0 |",
