@@ -1,5 +1,7 @@
-"""Redraw the tables of docs/agents.md from results/: oracle.jsonl, cells/, agent-speed.jsonl, gaits.jsonl,
-dt-edge.jsonl, dt-edge-run/, demo/, *-d3rlpy.json(l).
+"""Update the tables of docs/agents.md from files in results/.
+
+The files are oracle.jsonl, cells/, agent-speed.jsonl, gaits.jsonl, dt-edge.jsonl, dt-edge-run/, demo/ and
+*-d3rlpy.json(l).
 
 python scripts/agents_page.py
 """
@@ -14,87 +16,99 @@ import numpy as np
 from results_shared import PUBLISHED, table
 
 from ssorl.agents.dt import SCALE
-from ssorl.agents.dt import TARGETS as ASKED
+from ssorl.agents.dt import TARGETS as DEFAULT_TARGETS
 from ssorl.study.reference import agent_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "agents.md"
-TARGETS = {  # updates a second the project set itself
+TARGETS = {  # the project's targets in updates per second, by agent:batch:runs
     "td3bc:5120:1": 5900, "td3bc:5120:30": 20_000, "td3bc:256:45": 100_000, "cql:5120:1": 500, "cql:5120:5": 700,
     "dt:256:1": 300,
 }  # fmt: skip
-NAMED = {"min_q_weight": "min-Q weight", "target": "asked for", "actor_lr": "actor's learning rate"}
+NAMED = {"min_q_weight": "min-Q weight", "target": "target return", "actor_lr": "actor's learning rate"}
 
 
 def lines(name: str) -> list[dict]:
+    """Return the JSON lines of files in results/ that match a pattern."""
     files = sorted((ROOT / "results").glob(name))
     return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
 
 def changed(cell: dict) -> str:
-    """The settings that are not the paper's, but for those the table has columns for."""
-    usual = asdict(agent_of(cell["agent"], {})) | (
-        {"target": ASKED[cell["env"]], "scale": SCALE} if cell["agent"] == "dt" else {}
+    """Return the settings that differ from the paper's, except those with a column of their own."""
+    default = asdict(agent_of(cell["agent"], {})) | (
+        {"target": DEFAULT_TARGETS[cell["env"]], "scale": SCALE} if cell["agent"] == "dt" else {}
     )
     return ", ".join(
         f"{NAMED.get(k, k)} {v:g}"
         for k, v in cell["settings"].items()
-        if k not in ("updates", "half") and isinstance(v, float | int) and v != usual.get(k, v)
+        if k not in ("updates", "half") and isinstance(v, float | int) and v != default.get(k, v)
     )
 
 
 def grouped(cells: list[dict]) -> dict[tuple, list[dict]]:
+    """Return cells by agent, environment, changed settings, precision and updates."""
     groups: dict[tuple, list[dict]] = {}
     for c in cells:
-        how = (c["settings"]["half"] and ("bfloat16, fused" if c.get("fused") else "bfloat16")) or "float32"
-        key = c["agent"], c["env"], changed(c), how, c["settings"]["updates"]
+        precision = (c["settings"]["half"] and ("bfloat16, fused" if c.get("fused") else "bfloat16")) or "float32"
+        key = c["agent"], c["env"], changed(c), precision, c["settings"]["updates"]
         groups.setdefault(key, []).append(c)
     return groups
 
 
 def oracles() -> dict[tuple, list[dict]]:
-    """The stored oracles on the sets as they ship."""
+    """Return the stored oracles on the published medium-expert datasets."""
     return grouped([c for c in lines("oracle.jsonl") if c["level"] == "medium-expert" and "medium" not in c])
 
 
 def by_look(cells: list[dict], kind: str, looks: int = 10) -> np.ndarray:
-    """Scores [looks, seeds] of one kind of policy at the last few looks."""
+    """Return scores [looks, seeds] of one kind of policy at the last evaluations during training."""
     mine = [c for c in cells if c["kind"] == kind]
     at = sorted({c["at"] for c in mine})[-looks:]
     return np.array([[c["score"] for c in mine if c["at"] == a] for a in at])
 
 
 def studied() -> dict[tuple, list[dict]]:
-    """Oracles of the studies at the published settings, which are the same runs, told as those of oracle.jsonl."""
+    """Return the oracles of the studies at the published settings, in the form of oracle.jsonl."""
     out = []
-    for told in lines("cells/*.jsonl"):
-        cell, env = told["cell"], told["cell"]["dataset"].removeprefix("sim/").removesuffix("-medium-expert:full")
+    for entry in lines("cells/*.jsonl"):
+        cell, env = entry["cell"], entry["cell"]["dataset"].removeprefix("sim/").removesuffix("-medium-expert:full")
         if cell["variant"] == "oracle" and not cell["settings"] and f"{env}-medium-expert" in PUBLISHED:
             updates = agent_of(cell["agent"], {}).updates
             more = {"agent": cell["agent"], "env": env, "at": updates, "settings": {"half": True, "updates": updates}}
-            out += [{**more, "kind": kind, "score": score} for kind, score in told["result"]["scores"].items()]
+            out += [{**more, "kind": kind, "score": score} for kind, score in entry["result"]["scores"].items()]
     return grouped(out)
 
 
 def spread(scores: np.ndarray) -> str:
-    """Mean and deviation over seeds; one seed has none."""
+    """Return mean and standard deviation over seeds as text; only the mean of a single seed."""
     return f"{scores.mean():.1f}" + (f" ± {scores.std():.1f}" if len(scores) > 1 else "")
 
 
 def swing(scores: np.ndarray) -> list[str]:
-    """Of one training's looks: mean, deviation, lowest and highest."""
+    """Return mean, standard deviation, lowest and highest score of one training's evaluations as text."""
     return [str(round(float(x))) for x in (scores.mean(), scores.std(), scores.min(), scores.max())]
 
 
 def oracle_table() -> str:
+    """Return the table of oracles."""
     rows = []
-    for (agent, env, change, how, updates), cells in (studied() | oracles()).items():
+    for (agent, env, change, precision, updates), cells in (studied() | oracles()).items():
         last, average = (by_look(cells, kind)[-1] for kind in ("last", "average"))
         at = max(c["at"] for c in cells)
         made = f"{at:,}" + (f" of {updates:,}" if at < updates else "")
         scores = map(spread, (last, average))
         rows.append(
-            [env, agent, change, how, made, str(len(last)), *scores, str(PUBLISHED[f"{env}-medium-expert"][agent])]
+            [
+                env,
+                agent,
+                change,
+                precision,
+                made,
+                str(len(last)),
+                *scores,
+                str(PUBLISHED[f"{env}-medium-expert"][agent]),
+            ]
         )
     titles = [
         "medium-expert of",
@@ -110,11 +124,12 @@ def oracle_table() -> str:
 
 
 def steady_table() -> str:
+    """Return the table of how much scores of TD3+BC vary during training and between seeds."""
     rows = []
-    for (agent, env, change, how, _), cells in oracles().items():
-        if agent != "td3bc" or len({c["seed"] for c in cells}) == 1:  # one says nothing of how far seeds are apart
+    for (agent, env, change, precision, _), cells in oracles().items():
+        if agent != "td3bc" or len({c["seed"] for c in cells}) == 1:  # one seed has no spread
             continue
-        name = ", ".join(x for x in (env, how if how != "bfloat16" else "", change) if x)
+        name = ", ".join(x for x in (env, precision if precision != "bfloat16" else "", change) if x)
         kinds = [k for k in ("last", "average", "mean5", "mean10") if any(c["kind"] == k for c in cells)]
         for kind in kinds:
             by = by_look(cells, kind)
@@ -133,11 +148,12 @@ NAMES = {
 
 
 def speed_table() -> str:
+    """Return the table of updates per second."""
     rows, seen = [], {}
     for c in lines("agent-speed.jsonl"):
         seen[c["case"], c["half"], c.get("fused", False)] = c
     cases = list(dict.fromkeys(key[:2] for key in seen))
-    # What has a line of its own with the fused kernels, the default where there are any, has the aim there.
+    # The target is shown beside the fused kernels, the default, if the case was measured with them.
     for (case, half, fused), c in sorted(seen.items(), key=lambda item: (cases.index(item[0][:2]), not item[0][2])):
         agent, batch, runs = case.split(":")
         target = TARGETS.get(case) if half is None and (fused or (case, half, True) not in seen) else None
@@ -148,7 +164,7 @@ def speed_table() -> str:
 
 
 def check_table() -> str:
-    """Looks that both have had."""
+    """Return the table of evaluations beside d3rlpy, up to the last update that both reached."""
     cells, rows = lines("oracle-d3rlpy.jsonl"), []
     where = [(c.get("agent", "td3bc"), f"{c['env']}-{c.get('level', 'medium-expert')}") for c in cells]
     for agent, dataset in dict.fromkeys(where):
@@ -161,6 +177,7 @@ def check_table() -> str:
 
 
 def gait_table() -> str:
+    """Return the table of the two halves of the medium-expert datasets."""
     rows = []
     for c in lines("gaits.jsonl"):
         if c["what"] == "values":
@@ -170,10 +187,10 @@ def gait_table() -> str:
 
 
 def medium_table() -> str:
-    """Other hopper-mediums, nearer to D4RL's by its figures, and TD3+BC's oracle with them."""
-    told = [c for c in lines("gaits.jsonl") if c["what"] == "medium"]
+    """Return the table of other hopper-medium datasets, closer to D4RL's statistics, with TD3+BC's oracles."""
+    mediums = [c for c in lines("gaits.jsonl") if c["what"] == "medium"]
     cells, rows = lines("oracle.jsonl"), []
-    for m in told:
+    for m in mediums:
         mine = [c for c in cells if c.get("medium") == m["name"]]
         scores = [spread(by_look(mine, kind)[-1]) for kind in ("last", "average")]
         worst, whole = f"{m['labelled'][0]:.2f}", f"{m['mean']:,.0f} ± {m['std']:,.0f}"
@@ -184,7 +201,7 @@ def medium_table() -> str:
 
 
 def less_table() -> str:
-    """What TD3+BC earns as it trains, by what the steps of the medium half are paid."""
+    """Return the table of TD3+BC's scores with lower rewards in the medium half."""
     cells, rows = [c for c in lines("gaits.jsonl") if c["what"] == "train"], []
     for less in sorted({c["less"] for c in cells}):
         for kind in ("last", "average"):
@@ -195,41 +212,45 @@ def less_table() -> str:
 
 
 def edge_table() -> str:
-    """What DT makes of labels by how near to the limits it takes them."""
+    """Return the table of DT's scores by `edge`, its distance of labels from the action limits."""
     cells, rows = lines("dt-edge.jsonl"), []
     for labels in dict.fromkeys(c["labels"] for c in cells):
         for edge in sorted({c["edge"] for c in cells}):
             mine = sorted((c for c in cells if (c["labels"], c["edge"]) == (labels, edge)), key=itemgetter("seed"))
             on_it = f"{100 * np.mean([c['steps_on_a_limit'] for c in mine]):.1f} %"
-            off = [" ".join(f"{c[kind]:.3f}" for c in mine) for kind in ("off_early", "off_later")]
+            errors = [" ".join(f"{c[kind]:.3f}" for c in mine) for kind in ("off_early", "off_later")]
             scores = [" ".join(f"{c[kind]:.0f}" for c in mine) for kind in ("last", "average")]
-            rows.append([labels, on_it, f"{edge:g}", *off, *scores])
+            rows.append([labels, on_it, f"{edge:g}", *errors, *scores])
     titles = ["labels", "steps with an action on a limit", "`edge`", "off in the first 100 steps", "off later"]
     return table([*titles, "score, last weights", "averaged"], rows)
 
 
 def edge_run_table() -> str:
-    """The same in whole runs of the pipeline on hopper: baseline, SS and oracle, seed by seed."""
+    """Return the table of DT's `edge` in runs of the whole pipeline on hopper, seed by seed."""
     rows = []
     for edge, folder in ((1e-6, "demo"), (0.01, "dt-edge-run")):
-        told = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / folder).glob("dt-*.json"))]
-        scores = {v: [np.mean(x) for run in told for x in run["scores"][v]["returns"]] for v in told[0]["scores"]}
+        runs = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / folder).glob("dt-*.json"))]
+        scores = {v: [np.mean(x) for run in runs for x in run["scores"][v]["returns"]] for v in runs[0]["scores"]}
         rows.append([f"{edge:g}", *(f"{np.mean(x):.0f} ({' '.join(f'{y:.0f}' for y in x)})" for x in scores.values())])
     return table(["`edge`", "baseline", "SS", "oracle"], rows)
 
 
 def peer_table() -> str:
-    told = json.loads((ROOT / "results" / "against-d3rlpy.json").read_text())
+    """Return the table of updates per second beside d3rlpy on a CPU."""
+    stored = json.loads((ROOT / "results" / "against-d3rlpy.json").read_text())
     lines = ["| agent | networks | updates/s | d3rlpy's | ratio | aim |", "| --- | --- | --- | --- | --- | --- |"]
-    for name, own in told["agents"].items():
-        rate, sizes = own["updates_per_second"], "×".join(map(str, told["networks"][name]))
+    for name, own in stored["agents"].items():
+        rate, sizes = own["updates_per_second"], "×".join(map(str, stored["networks"][name]))
         lines.append(
             f"| {name} | {sizes} | {rate['ssorl']:.0f} | {rate['d3rlpy']:.0f} | {own['ratio']:.1f} | {own['target']} |"
         )
-    return "\n".join([*lines, "", f"{told['hardware']}; {told['versions']['ssorl']}, {told['versions']['d3rlpy']}."])
+    return "\n".join(
+        [*lines, "", f"{stored['hardware']}; {stored['versions']['ssorl']}, {stored['versions']['d3rlpy']}."]
+    )
 
 
 def main() -> None:
+    """Write all tables into the page."""
     text = PAGE.read_text()
     for mark, body in (
         ("oracle", oracle_table()),

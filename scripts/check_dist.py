@@ -65,10 +65,10 @@ def check_run(wheel: Path) -> None:
         elsewhere = folder / "elsewhere"
         elsewhere.mkdir()
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"SSORL_CACHE": str(folder / "cache")}
-        there: dict[str, Any] = {"cwd": elsewhere, "env": env, "text": True}
+        options: dict[str, Any] = {"cwd": elsewhere, "env": env, "text": True}
 
         def call(*words: str | Path) -> str:
-            return subprocess.run(words, **there, check=True, stdout=subprocess.PIPE).stdout
+            return subprocess.run(words, **options, check=True, stdout=subprocess.PIPE).stdout
 
         where = call(python, "-c", "import ssorl; print(ssorl.__file__)").strip()
         if not Path(where).is_relative_to(folder / "venv"):
@@ -79,7 +79,7 @@ def check_run(wheel: Path) -> None:
         scores = json.loads((elsewhere / "first" / "result.json").read_text())["scores"]
         if set(scores) != {"baseline", "ss", "oracle"} or not (elsewhere / "first" / "report.html").stat().st_size:
             raise SystemExit("the run wrote no report, or lacks a variant")
-        done = subprocess.run([python.parent / "ssorl", *SIMULATED], **there, capture_output=True)
+        done = subprocess.run([python.parent / "ssorl", *SIMULATED], **options, capture_output=True)
         if done.returncode != 2 or "pip install 'ssorl[sim]'" not in done.stderr:
             raise SystemExit(f"the base install should name the extra `sim`, but it wrote: {done.stderr}")
         _install(python, wheel, "sim")
@@ -88,9 +88,9 @@ def check_run(wheel: Path) -> None:
 
 def _install(python: Path, wheel: Path, extra: str = "") -> None:
     """Install the wheel, or the wheel with an extra, and dependencies in the locked versions."""
-    what = f"ssorl[{extra}] @ {wheel.resolve().as_uri()}" if extra else wheel
+    package = f"ssorl[{extra}] @ {wheel.resolve().as_uri()}" if extra else wheel
     lock = ["--constraint", ROOT / "requirements.lock"]
-    subprocess.run([_uv(), "pip", "install", "--quiet", "--python", python, *lock, what], check=True)
+    subprocess.run([_uv(), "pip", "install", "--quiet", "--python", python, *lock, package], check=True)
 
 
 def _large(file: Path) -> bool:
@@ -98,13 +98,14 @@ def _large(file: Path) -> bool:
 
 
 def _uv() -> str:
-    found = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    if found is None:
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if uv is None:
         raise SystemExit("uv is needed: run `make dist`, which installs it")
-    return found
+    return uv
 
 
 def main() -> None:
+    """Build both files, check them, and run the wheel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
     folder = parser.parse_args().dist

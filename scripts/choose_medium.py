@@ -1,11 +1,11 @@
-"""Which checkpoints of a training run would make the data nearest to D4RL's hopper-medium, by its figures alone.
+"""Find the checkpoints of a training run whose data would be nearest to D4RL's hopper-medium, by published statistics.
 
-    python scripts/choose_medium.py RUN --out choice.json       # RUN: what `python -m ssorl.data.sim.train` wrote
+    python scripts/choose_medium.py RUN --out choice.json       # RUN: output of `python -m ssorl.data.sim.train`
 
-Every snapshot whose training episodes earned about as much plays STEPS steps. Compared are the mean normalised returns
-of the worst 10, 30, ... 100 % of its trajectories (the paper's table of labelled returns) and the mean length of a
-trajectory: 999,906 steps in the 2,186 that users of the file report. No agent is trained on the data here. Sets of
-three checkpoints of one seed in equal parts, as halfcheetah-medium is made, are compared too.
+Each snapshot with a similar training return collects STEPS steps. The script compares the mean normalised returns of
+the worst 10, 30, ... 100 % of its trajectories (the paper's table of labelled returns) and the mean length of a
+trajectory (users of the file report 999,906 steps in 2,186 trajectories). No agent is trained on the data. The script
+also compares sets of three checkpoints of one seed in equal parts, as in halfcheetah-medium.
 """
 
 import argparse
@@ -23,11 +23,11 @@ QUALITY = (10, 30, 50, 70, 90, 100)
 LABELLED = (0.231, 0.310, 0.355, 0.388, 0.418, 0.443)  # of hopper-medium
 LENGTH = 999_906 / 2186
 STEPS = 40_000
-NEAR = (900.0, 2100.0)  # training returns worth playing for; the mean sought is 1,422
+NEAR = (900.0, 2100.0)  # training returns of snapshots that collect data; the target is 1,422
 
 
 def figures(returns: np.ndarray, lengths: np.ndarray) -> dict:
-    """Labelled returns by q, mean length, and the distance of both from D4RL's (0 is equal)."""
+    """Return labelled returns by q, mean length, and the distance of both from D4RL's (0 is equal)."""
     ranked = np.sort(envs.normalise("hopper", returns))
     worst = [float(ranked[: max(1, round(len(ranked) * q / 100))].mean()) for q in QUALITY]
     length = float(lengths.mean())
@@ -45,6 +45,7 @@ def figures(returns: np.ndarray, lengths: np.ndarray) -> dict:
 
 
 def main() -> None:
+    """Collect data with the snapshots, compare them, and write the nearest to a file."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("run", type=Path)
     p.add_argument("--out", type=Path, required=True)
@@ -59,7 +60,7 @@ def main() -> None:
                 played[snap["step"]] = eps.returns, eps.lengths
         sets = [(s,) for s in played] + list(combinations(played, 3))
         for steps in sets:
-            # In equal parts of steps, so a checkpoint of short trajectories has more of them, as in the data.
+            # Checkpoints have equal numbers of steps, so those with shorter trajectories have more of them.
             mine = [np.concatenate(column) for column in zip(*(played[s] for s in steps), strict=True)]
             rows.append({"seed": seed, "steps": steps, **figures(*mine)})
         print(f"seed {seed}: {len(played)} snapshots played", flush=True)

@@ -1,8 +1,8 @@
-"""Measure the simulated datasets and write docs/datasets.md's tables, its picture, and the sizes `data list` shows.
+"""Measure the simulated datasets; write the tables and the figure of docs/datasets.md and the sizes in `data list`.
 
-    python scripts/datasets_page.py            # makes them all at full size on first use: about 10 minutes on 2 cores
+    python scripts/datasets_page.py            # the first use simulates all at full size: about 10 minutes on 2 cores
 
-Everything in docs/datasets.md between the `generated` marks comes from here.
+The script writes everything between the `generated` marks of docs/datasets.md.
 """
 
 import json
@@ -51,12 +51,16 @@ PAPER = {
 
 
 def measure(name: str, size: str) -> dict:
-    told = profile(load(f"sim/{name}" + (f":{size}" if size else "")))
-    return {k: told[k] for k in ("trajectories", "steps", "return", "normalised_return", "length")}
+    """Return the statistics of a simulated dataset; an empty size is the default."""
+    statistics = profile(load(f"sim/{name}" + (f":{size}" if size else "")))
+    return {k: statistics[k] for k in ("trajectories", "steps", "return", "normalised_return", "length")}
 
 
 def d4rl_normalised(name: str) -> tuple[float, float] | None:
-    """D4RL's mean and spread; of medium-expert the mean alone is known, from the paper's column q = 100."""
+    """Return mean and standard deviation of D4RL's normalised returns, or None if unknown.
+
+    For medium-expert only the mean is known, from the paper's column q = 100.
+    """
     if name in D4RL:
         ref = SCORES[name.split("-")[0]]
         scale = ref.expert - ref.random
@@ -65,6 +69,7 @@ def d4rl_normalised(name: str) -> tuple[float, float] | None:
 
 
 def returns_table(table: dict) -> str:
+    """Return the table of returns in Markdown."""
     lines = [
         "| dataset | steps | trajectories | mean | std | min | max | D4RL mean | D4RL std | default size: mean ± std |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -80,6 +85,7 @@ def returns_table(table: dict) -> str:
 
 
 def labelled_table() -> str:
+    """Return the table of labelled returns in Markdown."""
     lines = [
         "| dataset | " + " | ".join(f"q={q}" for q in QUALITIES) + " |",
         "|---" * (len(QUALITIES) + 1) + "|",
@@ -94,6 +100,7 @@ def labelled_table() -> str:
 
 
 def picture(path: Path) -> None:
+    """Write the densities of the returns as a picture."""
     shown = [n for n in names() if not re.fullmatch(r"\w+-expert", n)]  # expert is half of medium-expert
     shown = [
         n for kind in ("medium", "medium-replay", "medium-expert", "dense") for n in shown if n.endswith("-" + kind)
@@ -127,6 +134,7 @@ def _hide(axis) -> None:
 
 
 def main() -> None:
+    """Measure all simulated datasets, and write the sizes, the picture and the page."""
     table = {name: {"default": measure(name, ""), "full": measure(name, "full")} for name in names()}
     rounded = json.loads(json.dumps(table), parse_float=lambda x: float(f"{float(x):.7g}"))
     Path(datasets.__file__).with_suffix(".json").write_text(json.dumps(rounded, indent=1) + "\n")

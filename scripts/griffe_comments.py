@@ -1,4 +1,4 @@
-"""For the API pages: a field's comment, on its line, is what the page says of it."""
+"""Extension of griffe for the API pages: the comment on a field's line becomes the field's description."""
 
 import ast
 import io
@@ -12,18 +12,18 @@ from griffe import Attribute, Docstring, Extension
 
 @cache
 def comments(path: Path) -> dict[int, str]:
-    """The comments of a file by their lines."""
+    """Return the comments of a file by line number."""
     text = io.StringIO(path.read_text())
-    found = (token for token in tokenize.generate_tokens(text.readline) if token.type == tokenize.COMMENT)
-    return {token.start[0]: token.string.lstrip("# ").strip() for token in found}
+    tokens = (token for token in tokenize.generate_tokens(text.readline) if token.type == tokenize.COMMENT)
+    return {token.start[0]: token.string.lstrip("# ").strip() for token in tokens}
 
 
 class Comments(Extension):
-    """Our settings have a comment each, not a string below; griffe knows strings alone."""
+    """Use comments as docstrings of attributes; griffe itself reads only strings below an attribute."""
 
     def on_attribute_instance(self, *, node: Any, attr: Attribute, **kwargs: Any) -> None:
         if attr.docstring or not isinstance(node, ast.AST) or not isinstance(attr.filepath, Path):
             return
-        said = comments(attr.filepath).get(attr.endlineno or 0, "")
-        if said and not said.startswith(("noqa", "type:", "pyright:")):
-            attr.docstring = Docstring(said[0].upper() + said[1:] + ".", parent=attr)
+        text = comments(attr.filepath).get(attr.endlineno or 0, "")
+        if text and not text.startswith(("noqa", "type:", "pyright:")):
+            attr.docstring = Docstring(text[0].upper() + text[1:] + ".", parent=attr)

@@ -19,8 +19,8 @@ from ssorl.utils import provenance
 
 OUT, PAGE = ROOT / "results" / "ledger-power.json", ROOT / "docs" / "ledger-rule.md"
 SEED, REPLICATIONS, SEEDS = 0, 20_000, (3, 5, 10)
-POWER, MOST = 0.8, 60  # wanted power, and the most seeds that are tried for it
-EFFECT = 10.0  # points: how far inside the claimed range the truth lies in the column of a clear effect
+POWER, MOST = 0.8, 60  # wanted power, and the largest number of seeds that is tried
+EFFECT = 10.0  # points: distance of the truth from the end of the claimed range, for a clear effect
 MARKS = ("<!-- generated: power -->", "<!-- end -->")
 NONE = {"better": 0.0, "far": 5.0, "reach": -5.0, "alike": 5.0}  # the truth at which `confirmed` is barely false
 TRUE = {"better": 5.0, "far": 10.0, "reach": 0.0, "alike": 0.0}  # … and `refuted`
@@ -42,19 +42,19 @@ class Noise:
         each = np.zeros((replications, seeds))
         for place in self.residuals:
             each += rng.choice(place, (replications, seeds))
-        # A few residuals are no continuous distribution: without this, ties of three seeds have no variance.
+        # Residuals are few: without the normal part, a simulated estimand could have equal seeds, with no variance.
         each /= np.sqrt((self.residuals**2).mean(1).sum())
         return self.spread * (0.9 * each + np.sqrt(1 - 0.9**2) * rng.standard_normal(each.shape))
 
 
-def noise(found: rule.Table) -> Noise | None:
+def noise(table: rule.Table) -> Noise | None:
     """Return the noise of an estimand from its table, or None with fewer than two complete seeds."""
-    values = rule.by_seed(found)
+    values = rule.by_seed(table)
     if len(values) < rule.SEVERAL:
         return None
-    matrix = np.array([[each[seed] for seed in values] for each in found.values()])
-    apart = np.sqrt(matrix.var(1, ddof=1).sum()) / len(matrix)  # were places of one seed independent
-    spread = max(float(np.std(list(values.values()), ddof=1)), float(apart))
+    matrix = np.array([[each[seed] for seed in values] for each in table.values()])
+    independent = np.sqrt(matrix.var(1, ddof=1).sum()) / len(matrix)  # if the places of a seed were independent
+    spread = max(float(np.std(list(values.values()), ddof=1)), float(independent))
     residuals = matrix - matrix.mean(1, keepdims=True)
     return Noise(float(np.mean(list(values.values()))), spread, len(values), len(matrix), residuals)
 
@@ -66,52 +66,53 @@ def decided(p: np.ndarray, level: float) -> dict[str, float]:
     return {"confirmed": float(confirmed.mean()), "refuted": float(refuted.mean())}
 
 
-def alone(one: rule.Estimand, some: Noise, level: float, rng: np.random.Generator) -> dict:
+def alone(estimand: rule.Estimand, noise: Noise, level: float, rng: np.random.Generator) -> dict:
     """Return the shares of verdicts of one estimand at several truths and numbers of seeds."""
-    truths = {"none": NONE[one.kind], "true": TRUE[one.kind], "clear": CLEAR[one.kind], "estimate": some.estimate}
+    kind = estimand.kind
+    truths = {"none": NONE[kind], "true": TRUE[kind], "clear": CLEAR[kind], "estimate": noise.estimate}
     out: dict = {}
     for name, truth in truths.items():
         out[name] = {"truth": truth} | {
-            str(n): decided(rule.p_values(one.kind, truth + some.draw(rng, n)), level) for n in SEEDS
+            str(n): decided(rule.p_values(kind, truth + noise.draw(rng, n)), level) for n in SEEDS
         }
-        looks = truth + some.draw(rng, max(rule.LOOKS))
-        out[name]["looks"] = decided(rule.sequential(one.kind, looks), level)
+        looks = truth + noise.draw(rng, max(rule.LOOKS))
+        out[name]["looks"] = decided(rule.sequential(kind, looks), level)
     return out
 
 
 def family(
-    those: Mapping, noises: Mapping, rng: np.random.Generator, truths: Mapping[str, float], seeds: int = 0
+    estimands: Mapping, noises: Mapping, rng: np.random.Generator, truths: Mapping[str, float], seeds: int = 0
 ) -> float:
     """Return how often at least one verdict of a family is false, by Holm, at the worst truths.
 
     Args:
-        those: The estimands of the family.
-        noises: Their noise; those without are never decided.
-        rng: The generator.
-        truths: `NONE`, where `confirmed` is false, or `TRUE`, where `refuted` is.
-        seeds: Seeds of a single look; 0: all looks of the rule.
+        estimands: the estimands of the family.
+        noises: their noise; estimands without noise are never decided.
+        rng: the generator.
+        truths: `NONE`, at which `confirmed` is false, or `TRUE`, at which `refuted` is false.
+        seeds: seeds of a single look; 0: all looks of the rule.
     """
     p = []
-    for key, one in those.items():
-        if some := noises.get(key):
-            values = truths[one.kind] + some.draw(rng, seeds or max(rule.LOOKS))
-            p.append(rule.p_values(one.kind, values) if seeds else rule.sequential(one.kind, values))
+    for key, estimand in estimands.items():
+        if own := noises.get(key):
+            values = truths[estimand.kind] + own.draw(rng, seeds or max(rule.LOOKS))
+            p.append(rule.p_values(estimand.kind, values) if seeds else rule.sequential(estimand.kind, values))
         else:
             p.append(np.ones((2, REPLICATIONS)))
     return float((rule.verdicts(np.stack(p)) == (1 if truths is NONE else -1)).any(0).mean())
 
 
-def enough(one: rule.Estimand, some: Noise, level: float, rng: np.random.Generator) -> int | None:
-    """Return the fewest seeds, one look, at which a verdict at the estimate has probability 0.8; None: over 60."""
+def enough(estimand: rule.Estimand, noise: Noise, level: float, rng: np.random.Generator) -> int | None:
+    """Return the fewest seeds of one look with a probability of 0.8 of a verdict at the estimate; None: over 60."""
     for n in range(2, MOST + 1):
-        values = some.estimate + some.draw(rng, n, REPLICATIONS // 10)
-        if sum(decided(rule.p_values(one.kind, values), level).values()) >= POWER:
+        values = noise.estimate + noise.draw(rng, n, REPLICATIONS // 10)
+        if sum(decided(rule.p_values(estimand.kind, values), level).values()) >= POWER:
             return n
     return None
 
 
 def simulate() -> dict:
-    """Return everything that the tables show."""
+    """Return the content of results/ledger-power.json, from which the tables are drawn."""
     results = rule.read(sorted((ROOT / "results" / "cells").glob("*.jsonl")))
     rng = np.random.default_rng(SEED)
     out: dict = {
@@ -138,35 +139,35 @@ def simulate() -> dict:
             ).items()
         },
     }
-    for name, those in (("claims", rule.CLAIMS), ("parts", rule.PARTS)):
-        level = rule.FAMILY / (2 * len(those))  # Holm's first step: the others are not decided
-        noises = {key: noise(one.table(results, rule.FIRST_FRESH)) for key, one in those.items()}
+    for name, estimands in (("claims", rule.CLAIMS), ("parts", rule.PARTS)):
+        level = rule.FAMILY / (2 * len(estimands))  # the first step of Holm's procedure, as if no other were decided
+        noises = {key: noise(estimand.table(results, rule.FIRST_FRESH)) for key, estimand in estimands.items()}
         rows = []
-        for key, one in those.items():
-            row = {"claim": key, "estimand": one.name, "kind": one.kind, "of_places": one.places}
-            if some := noises[key]:
-                told = {k: v for k, v in asdict(some).items() if k != "residuals"}
-                row |= told | {"verdicts": alone(one, some, level, rng)}
-                row["seeds_for_power"] = enough(one, some, level, rng)
+        for key, estimand in estimands.items():
+            row = {"claim": key, "estimand": estimand.name, "kind": estimand.kind, "of_places": estimand.places}
+            if own := noises[key]:
+                row |= {k: v for k, v in asdict(own).items() if k != "residuals"}
+                row |= {"verdicts": alone(estimand, own, level, rng)}
+                row["seeds_for_power"] = enough(estimand, own, level, rng)
             rows.append(row)
         out[name] = rows
         out[f"{name}_any_false"] = {
-            name: {str(n or "looks"): family(those, noises, rng, truths, n) for n in (*SEEDS, 0)}
+            name: {str(n or "looks"): family(estimands, noises, rng, truths, n) for n in (*SEEDS, 0)}
             for name, truths in (("none", NONE), ("true", TRUE))
         }
     return out
 
 
-def drawn(told: dict) -> str:
+def draw(stored: dict) -> str:
     """Return the tables in Markdown."""
-    n = told["config"]["seeds"]
+    n = stored["config"]["seeds"]
     texts = []
     for name, title in (("claims", "The twelve primaries"), ("parts", "The parts of round 1")):
         head = ["claim", "estimand", "places", "estimate ± spread of a seed"]
         head += [f"at the estimate: {', '.join(map(str, n))} seeds", f"clear effect: {', '.join(map(str, n))}"]
         head += ["all looks: estimate, clear", "seeds for 0.8", f"false: {', '.join(map(str, n))} seeds, all looks"]
         rows = []
-        for row in told[name]:
+        for row in stored[name]:
             if "verdicts" not in row:
                 rows.append([str(row["claim"]), row["estimand"], f"0 of {row['of_places']}", *["–"] * 6])
                 continue
@@ -188,8 +189,8 @@ def drawn(told: dict) -> str:
                     ", ".join(false),
                 ]
             )
-        level = told["config"]["family"]
-        any_false = told[f"{name}_any_false"]
+        level = stored["config"]["family"]
+        any_false = stored[f"{name}_any_false"]
         rates = [", ".join(f"{value:.4f}" for value in any_false[truth].values()) for truth in ("none", "true")]
         texts += [
             f"{title}: probability of a verdict.",
@@ -198,27 +199,27 @@ def drawn(told: dict) -> str:
             f"all looks: {rates[0]} with every truth where *confirmed* is barely false, {rates[1]} where *refuted* is; "
             f"the level is {level:g}.",
         ]
-    swings = ", ".join(f"{name} {swing:g}" for name, swing in told["oracle_swings"].items())
-    counted = ", ".join(told["steady_oracles"])
+    swings = ", ".join(f"{name} {swing:g}" for name, swing in stored["oracle_swings"].items())
+    counted = ", ".join(stored["steady_oracles"])
     texts.append(
         f"Swing of the oracles (points): {swings}. Steady, so that a comparison with them counts: {counted or 'none'}."
     )
-    hardware = told["hardware"]
+    config, hardware = stored["config"], stored["hardware"]
     texts.append(
-        f"{told['config']['replications']:,} replications, seed {told['config']['seed']}, commit `{told['commit']}`, "
+        f"{config['replications']:,} replications, seed {config['seed']}, commit `{stored['commit']}`, "
         f"{hardware['cpu']}, {hardware['cores']} cores."
     )
     return "\n\n".join(texts)
 
 
 def main() -> None:
-    """Simulate unless only the tables are asked for, and draw them."""
+    """Simulate, unless `--table` is given, and write the tables into docs/ledger-rule.md."""
     if sys.argv[1:] not in ([], ["--table"]):
         sys.exit(__doc__)
     if not sys.argv[1:]:
         OUT.write_text(json.dumps(simulate(), indent=1) + "\n")
     begin, rest = PAGE.read_text().split(MARKS[0])
-    body = drawn(json.loads(OUT.read_text()))
+    body = draw(json.loads(OUT.read_text()))
     PAGE.write_text(f"{begin}{MARKS[0]}\n{body}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}")
 
 

@@ -20,8 +20,8 @@ from ssorl.study.paper import STUDIES
 from ssorl.study.revisions import choose, shown
 
 SCALE = "lite"
-LEVEL = 0.05  # chance of one or more false verdicts, over both families
-FAMILY = LEVEL / 2  # the share of each family: the twelve primaries, and the parts of a round
+LEVEL = 0.05  # probability of one or more false verdicts over both families
+FAMILY = LEVEL / 2  # the share of each family: the twelve primary estimands, and the parts of a round
 MARGIN = 5.0  # points of normalised score
 LOOKS = {4: 0.1, 6: 0.2, 8: 0.3, 10: 0.4}  # confirmatory seeds at a look -> share of the level spent there
 FIRST_FRESH = 3  # seeds of scale lite from here on are confirmatory
@@ -39,7 +39,7 @@ class Result:
 
     late: float
     swing: float
-    last: float  # mean score of the last weights, the paper's
+    last: float  # mean score of the last weights, which the paper reports
 
 
 Results = Mapping[str, Result]
@@ -47,15 +47,15 @@ Results = Mapping[str, Result]
 
 def read(paths: Iterable[Path]) -> dict[str, Result]:
     """Return the results of packed cells with a learning curve, by the hash of the cell."""
-    found = {}
+    results = {}
     for path in paths:
-        for told in map(json.loads, path.read_text().splitlines()):
-            curve = [x for x in (told["result"].get("curve") or {}).get("score", []) if x is not None]
+        for entry in map(json.loads, path.read_text().splitlines()):
+            curve = [x for x in (entry["result"].get("curve") or {}).get("score", []) if x is not None]
             if len(curve) >= 2 * SEVERAL:
                 half = curve[len(curve) // 2 :]
-                result = Result(float(np.mean(half)), float(np.std(half, ddof=1)), told["result"]["score"])
-                found[Cell.from_json(told["cell"]).hash] = result
-    return found
+                result = Result(float(np.mean(half)), float(np.std(half, ddof=1)), entry["result"]["score"])
+                results[Cell.from_json(entry["cell"]).hash] = result
+    return results
 
 
 # Estimands -------------------------------------------------------------------------------------------------
@@ -77,7 +77,17 @@ def contrast(
     seeds: int,
     of: Callable[[Result], float] = lambda result: result.late,
 ) -> Table:
-    """Return the weighted sum of the arms at each place and seed where all arms are there."""
+    """Return the weighted sum of the arms at each place and seed where all arms have results.
+
+    Args:
+        results: results by hash of the cell.
+        studies: names of the studies.
+        by: coordinates that define a place.
+        arms: coordinates and weight of each arm.
+        where: coordinates that all points must have; a tuple allows several values.
+        seeds: number of seeds.
+        of: the number of a result.
+    """
     sums: dict[Place, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for study in studies:
         points = STUDIES[study].points(SCALE, seeds)
@@ -86,13 +96,13 @@ def contrast(
             result = results.get(shown(point, chosen).hash)
             if result is None or not _matches(point.at, where):
                 continue
-            for i, (which, weight) in enumerate(arms):
-                if _matches(point.at, which):
+            for i, (own, weight) in enumerate(arms):
+                if _matches(point.at, own):
                     sums[tuple(point.at[name] for name in by)][point.at["seed"]][i] = weight * of(result)
     return {
-        place: whole
+        place: complete
         for place, each in sums.items()
-        if (whole := {seed: sum(one.values()) for seed, one in each.items() if len(one) == len(arms)})
+        if (complete := {seed: sum(terms.values()) for seed, terms in each.items() if len(terms) == len(arms)})
     }
 
 
@@ -116,7 +126,7 @@ class Estimand:
     name: str
     kind: str  # a key of KINDS
     table: Callable[[Results, int], Table]
-    places: int  # in the whole claim
+    places: int  # number of places of the complete claim
 
 
 def _gain(studies: Sequence[str], by: Sequence[str], **where: Any) -> Callable[[Results, int], Table]:
@@ -131,10 +141,10 @@ def _reach(**where: Any) -> Callable[[Results, int], Table]:
     def table(results: Results, n: int) -> Table:
         study, by = "main-medium-expert", ("dataset", "agent")
         arms: tuple[Arm, ...] = (({"variant": "ss"}, 1.0), ({"variant": "oracle"}, -1.0))
-        found = contrast(results, [study], by, arms, {"quality": 100} | where, n)
-        # Steadiness is judged by the exploratory seeds alone, so that no later result decides what counts.
+        table = contrast(results, [study], by, arms, {"quality": 100} | where, n)
+        # Only exploratory seeds decide which oracles are steady, so that later results cannot change what counts.
         counts = steady(results, study, FIRST_FRESH)
-        return {place: each for place, each in found.items() if place in counts}
+        return {place: each for place, each in table.items() if place in counts}
 
     return table
 
@@ -228,7 +238,7 @@ CLAIMS: dict[int, Estimand] = {
     12: Estimand("mean gap of SS-DT and SS-CQL − gap of SS-TD3BC, % of the oracle", "better", _smallest_gap, 30),
 }
 
-# The parts that round 1 tests; each alone can make its claim `in part`, never `confirmed` or `refuted`.
+# The parts that round 1 tests; a part can make its claim `in part`, never `confirmed` or `refuted`.
 _HOPPER, _WALKER, _CHEETAH = (f"{env}-medium-expert" for env in ("hopper", "walker2d", "halfcheetah"))
 PARTS: dict[str, Estimand] = {
     "1 TD3BC hopper": Estimand(
@@ -257,7 +267,7 @@ def by_seed(table: Table) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the verdicts assert: `confirmed` that the truth is above `low`, `refuted` that it is below `high`."""
+    """The meaning of verdicts: `confirmed` if the truth is above `low`, `refuted` if it is below `high`."""
 
     low: float
     high: float
@@ -276,11 +286,11 @@ def p_values(kind: str, values: np.ndarray) -> np.ndarray:
     """Return the p-values of both verdicts by one-sided t tests.
 
     Args:
-        kind: A key of `KINDS`.
-        values: The estimand of each seed, [..., seeds].
+        kind: a key of `KINDS`.
+        values: the estimand of each seed, [..., seeds].
 
     Returns:
-        [2, ...]: of `confirmed` and of `refuted`; 1 where there are fewer than two seeds.
+        P-values [2, ...] of `confirmed` and `refuted`; 1 with fewer than two seeds.
     """
     n = values.shape[-1]
     if n < SEVERAL:
@@ -302,7 +312,7 @@ def p_values(kind: str, values: np.ndarray) -> np.ndarray:
 
 
 def sequential(kind: str, values: np.ndarray) -> np.ndarray:
-    """Return p-values adjusted for the looks: the least over looks of p divided by the share spent there."""
+    """Return p-values [2, ...] adjusted for the looks: the minimum over looks of p / share of the level at the look."""
     n = values.shape[-1]
     looks = [p_values(kind, values[..., :at]) / share for at, share in LOOKS.items() if at <= n]
     return np.minimum(1, np.min(looks, 0)) if looks else np.ones((2, *values.shape[:-1]))

@@ -1,6 +1,6 @@
-"""Redraw the GPU-hours of docs/studies.md: what `ssorl study run --dry-run` estimates with nothing done before.
+"""Update the GPU-hours in docs/studies.md: the estimates of `ssorl study run --dry-run` for an empty store.
 
-python scripts/studies_page.py     # not part of `make figures`: it takes a minute, and the results do not change it
+python scripts/studies_page.py     # not part of `make figures`: it takes a minute and does not depend on results
 """
 
 import re
@@ -14,6 +14,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "studies.md"
 
 
 def main() -> None:
+    """Write the hours into the table of the page."""
     text = PAGE.read_text()
     with tempfile.TemporaryDirectory() as store:
         for name, study in STUDIES.items():

@@ -62,8 +62,8 @@ def graph(src: Path) -> dict[str, set[str]]:
 def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
     """Return the strongly connected components of more than one entry, largest first."""
     reach = {start: _reachable(start, edges) for start in edges}
-    found = {tuple(sorted(b for b in edges if b in reach[a] and a in reach[b])) for a in edges}
-    return sorted((list(group) for group in found if len(group) > 1), key=len, reverse=True)
+    components = {tuple(sorted(b for b in edges if b in reach[a] and a in reach[b])) for a in edges}
+    return sorted((list(group) for group in components if len(group) > 1), key=len, reverse=True)
 
 
 def _reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
@@ -109,21 +109,22 @@ def opened(src: Path, words: list[str]) -> dict:
 
 
 def main() -> None:
+    """Print the tree, or the files that a command opens."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--opened", nargs=argparse.REMAINDER, help="ssorl and its arguments")
     given = parser.parse_args()
     src = given.root / "src"
     if given.opened:
-        found = opened(src, given.opened[1:])
-        print("\n".join(f"{place + 1:3} {file}" for place, file in enumerate(found["files"])))
-        print(f"{len(found['files'])} files")
+        files = opened(src, given.opened[1:])["files"]
+        print("\n".join(f"{place + 1:3} {file}" for place, file in enumerate(files)))
+        print(f"{len(files)} files")
         return
     entries = sorted(p.name for p in (src / "ssorl").iterdir() if p.name != "__pycache__")
     print(f"{len(entries)} entries at the top of src/ssorl: {' '.join(entries)}")
     edges = graph(src)
-    found = cycles(edges)
-    print(f"largest import cycle: {len(found[0])} of them: {' '.join(found[0])}" if found else "no import cycle")
+    largest, *_ = cycles(edges) or [[]]
+    print(f"largest import cycle: {len(largest)} entries: {' '.join(largest)}" if largest else "no import cycle")
     for name, targets in sorted(edges.items(), key=lambda item: len(_reachable(item[0], edges))):
         print(f"  {name:12} imports {' '.join(sorted(targets)) or 'nothing'}")
 
