@@ -41,7 +41,7 @@ LONG += ["faults/test_strange_data", "unit/cli/test_label", "unit/cli/test_run",
 LONG += ["unit/data/sim/test_sac", "golden/test_cql_update", "pages/test_blocks", "probe/test_inverse"]
 LONG += ["faults/test_determinism", "unit/data/formats/test_fuzz"]
 
-pytest_plugins = ["support.looking"]  # the browser's fixtures
+pytest_plugins = ["support.page_fixtures"]  # a browser, and pages to open in it
 
 
 def pytest_addoption(parser) -> None:

@@ -3,7 +3,7 @@
 import csv
 
 import pytest
-from support.looking import CONTRAST, NASTY, visible
+from support.page_fixtures import CONTRAST, NASTY, visible
 from support.page_samples import parent, result, write
 
 from ssorl.report.page import page
@@ -78,7 +78,7 @@ def test_keyboard_reaches_all_controls(chrome, run_page):
 
 @pytest.mark.parametrize("width", [320, 360, 600, 760])
 def test_page_fits_a_small_screen(chrome, run_page, parent_page, tmp_path, width):
-    long = page(write(tmp_path, result(seeds=1, looks=2, title="x" * 300, command="y" * 300)))
+    long = page(write(tmp_path, result(seeds=1, points=2, title="x" * 300, command="y" * 300)))
     for path in (run_page, parent_page, long):
         chrome.open(path, width=width, height=740, mobile=True)
         chrome.js("document.querySelectorAll('details').forEach(d => d.open = true)")
@@ -113,7 +113,7 @@ def test_charts_have_names_for_screen_readers(chrome, run_page):
 
 
 def test_text_from_files_is_escaped(chrome, tmp_path):
-    sample = result(seeds=1, looks=3, title=NASTY, command=NASTY, config={NASTY: NASTY, "agent": NASTY}, env=NASTY)
+    sample = result(seeds=1, points=3, title=NASTY, command=NASTY, config={NASTY: NASTY, "agent": NASTY}, env=NASTY)
     sample["versions"] = sample["hardware"] = {NASTY: [NASTY]}
     sample |= {"commit": NASTY, "started": NASTY, "timings": {NASTY: 1.0}}
     sample["idm"] |= {"name": NASTY}

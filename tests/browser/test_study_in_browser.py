@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from functools import partial
 
 import pytest
-from support.looking import CONTRAST, NASTY, visible
+from support.page_fixtures import CONTRAST, NASTY, visible
 from support.study_samples import fill
 
 from ssorl.study import statistics

@@ -30,10 +30,10 @@ def test_example_runs_and_gives_its_results(tmp_path, monkeypatch, capsys):
 
 
 def test_run_page_names_every_option(capsys):
-    """The input options are in docs/data.md."""
+    """The data options are in docs/data.md."""
     main(["run", "--help"])
     help_text = capsys.readouterr().out
-    own = help_text[: help_text.index("input options")] + help_text[help_text.index("hidden options") :]
+    own = help_text[: help_text.index("data options")] + help_text[help_text.index("split options") :]
     flags = set(re.findall(r"--[a-z][a-z-]+", own)) - {"--help", "--no-json", "--no-tensorboard", "--save-idm"}
     thirds = {f for f in flags if "labelled" in f}  # the page describes them together, as thirds by return
     page = (ROOT / "docs" / "run.md").read_text()

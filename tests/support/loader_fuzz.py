@@ -89,7 +89,7 @@ def split(folder: Path) -> tuple[Path, Loader]:
 
 def run_result(folder: Path) -> tuple[Path, Loader]:
     """A result that is read must also make a page."""
-    write_json(folder / "result.json", result(seeds=2, episodes=2, looks=2))
+    write_json(folder / "result.json", result(seeds=2, episodes=2, points=2))
     return folder / "result.json", lambda path: page(path.parent)
 
 

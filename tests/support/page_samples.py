@@ -7,7 +7,7 @@ import numpy as np
 MEANS = {"baseline": 34.0, "ss": 61.2, "oracle": 91.0}
 
 
-def result(seeds=5, episodes=30, looks=40, means=None, **changes) -> dict:
+def result(seeds=5, episodes=30, points=40, means=None, **changes) -> dict:
     """Return a complete result; `changes` replace its entries."""
     rng = np.random.default_rng(0)
     means = MEANS if means is None else means
@@ -17,14 +17,14 @@ def result(seeds=5, episodes=30, looks=40, means=None, **changes) -> dict:
         returns = level[:, None] + rng.normal(0, 6, (seeds, episodes))
         half = 3.1 + 0.1 * mean / 10
         scores[name] = {"mean": mean, "low": mean - half, "high": mean + half, "returns": returns.tolist()}
-        at = np.linspace(0, 20000, looks)
-        rise = level[:, None] * (1 - np.exp(-at / 5000)) + rng.normal(0, 2, (seeds, looks))
+        at = np.linspace(0, 20000, points)
+        rise = level[:, None] * (1 - np.exp(-at / 5000)) + rng.normal(0, 2, (seeds, points))
         curves[name] = {
             "at": [int(a) for a in at],
             "score": rise.tolist(),
-            "critic_loss": (2 + rng.normal(0, 0.2, (seeds, looks)) + 40 * np.exp(-at / 3000)).tolist(),
-            "q": (mean * 3 * (1 - np.exp(-at / 7000)) + rng.normal(0, 4, (seeds, looks))).tolist(),
-            "actor_loss": (-1.5 * (1 - np.exp(-at / 2000)) + rng.normal(0, 0.02, (seeds, looks))).tolist(),
+            "critic_loss": (2 + rng.normal(0, 0.2, (seeds, points)) + 40 * np.exp(-at / 3000)).tolist(),
+            "q": (mean * 3 * (1 - np.exp(-at / 7000)) + rng.normal(0, 4, (seeds, points))).tolist(),
+            "actor_loss": (-1.5 * (1 - np.exp(-at / 2000)) + rng.normal(0, 0.02, (seeds, points))).tolist(),
         }
     gap = {n: (means["oracle"] - means[n]) / means["oracle"] for n in ("baseline", "ss")} if "oracle" in means else None
     low, high = rng.normal(30, 9, 320), np.concatenate([rng.normal(45, 9, 900), rng.normal(109, 3, 980)])
@@ -78,7 +78,7 @@ def result(seeds=5, episodes=30, looks=40, means=None, **changes) -> dict:
 
 def small(**changes) -> dict:
     """Return a complete result with few seeds, episodes and points; `changes` replace its entries."""
-    return result(seeds=2, episodes=2, looks=3, **changes)
+    return result(seeds=2, episodes=2, points=3, **changes)
 
 
 def parent(qualities=(10, 30, 50, 70, 90, 100)) -> dict:
@@ -86,7 +86,7 @@ def parent(qualities=(10, 30, 50, 70, 90, 100)) -> dict:
     cells = []
     for q in qualities:
         means = {"baseline": 10 + q / 1.6, "ss": 20 + 0.7 * q, "oracle": 91.0}
-        cell = result(seeds=2, episodes=2, looks=2, means=means)
+        cell = result(seeds=2, episodes=2, points=2, means=means)
         keys = ("scores", "relative_gap", "gap_closed")
         cells.append({"quality": q, "folder": f"q{q}", **{k: cell[k] for k in keys}})
     keys = ("schema", "title", "command", "complete", "kind", "normalised")

@@ -20,6 +20,7 @@ import shlex
 import subprocess
 import tomllib
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,14 +170,23 @@ def parsed(args: list[str], where: str) -> object:
 
 def _check_names(command: object, where: str) -> None:
     """Raise if there is no agent, dataset or study of a name; files are the reader's own."""
-    part, given = getattr(command, "part", command), getattr(command, "input", None)
-    names = {"agent": getattr(command, "agent", None), "study": getattr(part, "name", None)}
-    names["dataset"] = getattr(given, "dataset", None)
+    names = {"agent": _option(command, "agent"), "study": _option(command, "name")}
+    names["dataset"] = _option(command, "dataset")
     known = _known()
     for kind, name in names.items():
         ours = name and not Path(name).suffix and (kind != "dataset" or name.startswith(("sim/", "builtin/", "d4rl/")))
         if ours and name not in known[kind]:
             raise WrongBlockError(f"{where}: there is no {kind} {name}")
+
+
+def _option(options: Any, name: str) -> str | None:
+    """Return the text of an option of a command, which may be in a group of options."""
+    if not is_dataclass(options):
+        return None
+    if isinstance(value := getattr(options, name, None), str):
+        return value
+    groups = [_option(getattr(options, group.name), name) for group in fields(options)]
+    return next(filter(None, groups), None)
 
 
 @cache

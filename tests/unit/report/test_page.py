@@ -52,11 +52,11 @@ def test_page_names_seeds_and_samples():
     assert "unlabelled (2,893)" in html and "labelled (320)" in html
     assert "1,880 of the 2,893 unlabelled trajectories" in html and "of the 320 labelled" not in html
     assert "This is the split of seed 3." in html and "errors by return are of seed 3." in html
-    assert "seed 3." not in render(result(seeds=1, episodes=2, looks=3))
+    assert "seed 3." not in render(result(seeds=1, episodes=2, points=3))
 
 
 def test_page_of_a_large_run_is_small(tmp_path):
-    sample = result(seeds=10, episodes=100, looks=400)
+    sample = result(seeds=10, episodes=100, points=400)
     sample["split"] |= {"labelled_return": np.random.default_rng(0).normal(size=2000).tolist()}
     for curve in sample["curves"].values():
         curve |= {f"metric_{i}": curve["q"] for i in range(4)}

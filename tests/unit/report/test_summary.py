@@ -76,7 +76,7 @@ def test_answer_names_the_split(split, text):
 
 def test_caveats():
     assert caveats(small()) == []
-    one_seed = caveats(result(seeds=1, episodes=2, looks=3))
+    one_seed = caveats(result(seeds=1, episodes=2, points=3))
     assert len(one_seed) == 1 and one_seed[0].startswith("One seed: the intervals are over evaluation episodes only")
     assert any("overlap" in line for line in caveats(with_means(baseline=60.0, ss=61.2, oracle=91.0)))
     assert any("not finished" in line for line in caveats(small(complete=False)))

@@ -28,7 +28,7 @@ def parent_page(tmp_path_factory):
     """The page over several qualities, with the pages that it links to."""
     folder = write(tmp_path_factory.mktemp("runs") / "several", sample := parent((10, 50, 100)))
     for cell in sample["cells"]:
-        page(write(folder / cell["folder"], result(seeds=1, episodes=2, looks=3)))
+        page(write(folder / cell["folder"], result(seeds=1, episodes=2, points=3)))
     return page(folder)
 
 
