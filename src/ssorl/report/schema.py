@@ -1,49 +1,38 @@
-"""The schema of a run's result.json, which docs/result.md describes in words."""
+"""The schema of a run's result.json, `RUN_RESULT`, which docs/result.md describes in words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ssorl.utils.errors import DataError
 from ssorl.utils.files import DamagedError, read_json
+from ssorl.utils.schema import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    NUMBERS,
+    PER_SEED,
+    RERUN,
+    TABLE,
+    TEXT,
+    Kind,
+    check_object,
+    is_number,
+    list_of,
+    map_of,
+    or_null,
+    short_repr,
+)
 
 SCHEMA = 1
 VARIANTS = ("baseline", "ss", "oracle")
 KINDS = ("rollout", "fqe")  # returns of rollouts, or estimates by fitted-Q evaluation
-# A kind of value: its description, and a function that returns whether a value is of this kind.
-Kind = tuple[str, Callable[[Any], bool]]
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _list(of: Kind) -> Kind:
-    return f"a list, each {of[0]}", lambda value: isinstance(value, list) and all(of[1](x) for x in value)
-
-
-def _or_null(kind: Kind) -> Kind:
-    return f"{kind[0]} or null", lambda value: value is None or kind[1](value)
-
-
-def _map(of: Kind) -> Kind:
-    return f"an object, each {of[0]}", lambda value: isinstance(value, dict) and all(of[1](x) for x in value.values())
-
-
-TEXT: Kind = ("a string", lambda value: isinstance(value, str))
-FLAG: Kind = ("true or false", lambda value: isinstance(value, bool))
-COUNT: Kind = ("a count", lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0)
-TABLE: Kind = ("an object", lambda value: isinstance(value, dict))
-NUMBER: Kind = ("a number or null", lambda value: value is None or _number(value))
-NUMBERS = _list(NUMBER)
-PER_SEED = _list(NUMBERS)
 # Coupled splits have a percentage, decoupled ones name two thirds, and data with gaps or of two files has null.
 QUALITY: Kind = (
     "a percentage, a string or null",
-    lambda value: value is None or _number(value) or isinstance(value, str),
+    lambda value: value is None or is_number(value) or isinstance(value, str),
 )
 FOLDER: Kind = (
     "the name of a sub-folder",
@@ -51,33 +40,33 @@ FOLDER: Kind = (
 )
 
 SCORE: dict[str, Kind] = {"mean": NUMBER, "low": NUMBER, "high": NUMBER, "returns": PER_SEED}
-SHARES: dict[str, Kind] = {"relative_gap": _or_null(_map(NUMBER)), "gap_closed": NUMBER}
-RUN: dict[str, Kind] = {
+SHARES: dict[str, Kind] = {"relative_gap": or_null(map_of(NUMBER)), "gap_closed": NUMBER}
+RUN_RESULT: dict[str, Kind] = {
     "title": TEXT,
     "command": TEXT,
     "complete": FLAG,
     "config": TABLE,
     "versions": TABLE,
     "hardware": TABLE,
-    "commit": _or_null(TEXT),
+    "commit": or_null(TEXT),
     "started": TEXT,
-    "seeds": _list(COUNT),
-    "env": _or_null(TEXT),
+    "seeds": list_of(COUNT),
+    "env": or_null(TEXT),
     "kind": (" or ".join(KINDS), lambda value: value in KINDS),
     "normalised": FLAG,
     "scores": TABLE,
     **SHARES,
     "policy": ("average or last", lambda value: value in ("average", "last")),
     "split": TABLE,
-    "idm": _or_null(TABLE),
+    "idm": or_null(TABLE),
     "curves": TABLE,
-    "timings": _map(NUMBER),
+    "timings": map_of(NUMBER),
 }
-REVISIONS: dict[str, Kind] = {"revisions": _map(_or_null(COUNT))}  # absent from files of version 0.1
+REVISIONS: dict[str, Kind] = {"revisions": map_of(or_null(COUNT))}  # absent from files of version 0.1
 SPLIT: dict[str, Kind] = {
     "fraction": NUMBER,
     "quality": QUALITY,
-    "setup": _or_null(TEXT),
+    "setup": or_null(TEXT),
     "n_labelled": COUNT,
     "n_unlabelled": COUNT,
     "n_steps": COUNT,
@@ -89,16 +78,20 @@ IDM: dict[str, Kind] = {
     "mse": NUMBER,
     "validation_mse": NUMBER,
     "by_dimension": NUMBERS,
-    "coverage": _or_null(_map(NUMBER)),
+    "coverage": or_null(map_of(NUMBER)),
     "by_return": (
         "a list, each [return, mse, std]",
         lambda value: PER_SEED[1](value) and all(len(row) == 3 for row in value),
     ),
 }
-PARENT: dict[str, Kind] = {"cells": _list(TABLE)}
-CELL: dict[str, Kind] = {"quality": ("a percentage", _number), "folder": FOLDER, "scores": TABLE, **SHARES}
+RUN_RESULT_OF_QUALITIES: dict[str, Kind] = {"cells": list_of(TABLE)}
+ENTRY_OF_QUALITY: dict[str, Kind] = {
+    "quality": ("a percentage", is_number),
+    "folder": FOLDER,
+    "scores": TABLE,
+    **SHARES,
+}
 PARENT_OPTIONAL = ("title", "command", "complete", "kind", "normalised")
-RERUN = "run the command again to write a new file"
 
 
 def check(result: Any, where: str = "result.json") -> None:
@@ -114,22 +107,22 @@ def check(result: Any, where: str = "result.json") -> None:
     if not isinstance(result, dict) or result.get("schema") != SCHEMA:
         schema = result.get("schema") if isinstance(result, dict) else result
         raise DataError(
-            f"{where}: schema is {_short_repr(schema)}, expected {SCHEMA}; give a folder that this version's "
+            f"{where}: schema is {short_repr(schema)}, expected {SCHEMA}; give a folder that this version's "
             "`ssorl run` wrote"
         )
     if "cells" in result:
-        optional = {key: RUN[key] for key in PARENT_OPTIONAL if key in result}
-        _check_object(result, {**PARENT, **optional}, where)
+        optional = {key: RUN_RESULT[key] for key in PARENT_OPTIONAL if key in result}
+        check_object(result, {**RUN_RESULT_OF_QUALITIES, **optional}, where)
         for i, cell in enumerate(result["cells"]):
-            _check_object(cell, CELL, f"{where}: cells[{i}]")
+            check_object(cell, ENTRY_OF_QUALITY, f"{where}: cells[{i}]")
             _check_scores(cell["scores"], f"{where}: cells[{i}]")
         return
-    _check_object(result, RUN, where)
+    check_object(result, RUN_RESULT, where)
     if "revisions" in result:
-        _check_object(result, REVISIONS, where)
-    _check_object(result["split"], SPLIT, f"{where}: split")
+        check_object(result, REVISIONS, where)
+    check_object(result["split"], SPLIT, f"{where}: split")
     if result["idm"] is not None:
-        _check_object(result["idm"], IDM, f"{where}: idm")
+        check_object(result["idm"], IDM, f"{where}: idm")
     _check_scores(result["scores"], where)
     for variant, score in result["scores"].items():
         n_lists, n_seeds = len(score["returns"]), len(result["seeds"])
@@ -162,13 +155,13 @@ def read(folder: Path) -> dict:
 def _check_scores(scores: dict, where: str) -> None:
     for variant, score in scores.items():
         if variant not in VARIANTS:
-            raise DataError(f"{where}: scores has {_short_repr(variant)}, expected {', '.join(VARIANTS)}; {RERUN}")
-        _check_object(score, SCORE, f"{where}: scores.{variant}")
+            raise DataError(f"{where}: scores has {short_repr(variant)}, expected {', '.join(VARIANTS)}; {RERUN}")
+        check_object(score, SCORE, f"{where}: scores.{variant}")
 
 
 def _check_curve(curve: Any, where: str) -> None:
     metrics = [key for key in curve if key != "at"] if isinstance(curve, dict) else []
-    _check_object(curve, {"at": NUMBERS, **dict.fromkeys(metrics, PER_SEED)}, where)
+    check_object(curve, {"at": NUMBERS, **dict.fromkeys(metrics, PER_SEED)}, where)
     for metric in metrics:
         for values in curve[metric]:
             if len(values) != len(curve["at"]):
@@ -176,18 +169,3 @@ def _check_curve(curve: Any, where: str) -> None:
                     f"{where}: a seed of {metric} has {len(values)} values, expected {len(curve['at'])} (one for each "
                     f"entry of `at`); {RERUN}"
                 )
-
-
-def _check_object(value: Any, kinds: dict[str, Kind], where: str) -> None:
-    if not isinstance(value, dict):
-        raise DataError(f"{where} is {_short_repr(value)}, expected an object; {RERUN}")
-    for key, (description, matches) in kinds.items():
-        if key not in value:
-            raise DataError(f"{where}: {key} is missing, expected {description}; {RERUN}")
-        if not matches(value[key]):
-            raise DataError(f"{where}: {key} is {_short_repr(value[key])}, expected {description}; {RERUN}")
-
-
-def _short_repr(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:39] + "…"

@@ -31,6 +31,7 @@ from ssorl.study.executor import run_batch
 from ssorl.study.grid import Cell, Grid, Study, resolve
 from ssorl.study.scales import SCALES
 from ssorl.study.scheduler import batches, run, shape
+from ssorl.study.schema import check as check_schema
 from ssorl.study.store import error, finished, folder, lock_cells, result, state
 from ssorl.training import memory
 from ssorl.utils.errors import ChangedError, SsorlError
@@ -168,6 +169,9 @@ def test_results_of_kinds_idm_and_data(dataset, cells, tmp_path, done):
     split = resolve({"dataset": dataset, "fraction": 0.2, "kind": "data"}, scale)
     whole = resolve({"dataset": dataset, "setup": None, "kind": "data"}, scale)
     assert run([plain, trained, split, whole], tmp_path).failed == {}
+    for cell in (plain, trained, split, whole):
+        check_schema(result(tmp_path, cell))
+    check_schema(result(done, find_cell(cells, "ss", 50)))
     # The error is that of the IDM that the agents of the split use.
     assert result(tmp_path, plain)["idm"] == result(done, find_cell(cells, "ss", 50))["idm"]
     # So the study of the agents has written the result of the labels too.
