@@ -3,8 +3,8 @@
 Both take raw observations and return actions in the environment's range. A policy without memory maps obs [n, O] to act
 [n, A] for any n. A policy with memory (a Decision Transformer) computes one step in one environment: its inputs are
 obs [O], rew (the reward of the last action, 0 at first) and `memory/...`; its outputs are act [A] and `next/...`, the
-memory of the next step. The memory of the first step is in the metadata of the ONNX file under `begin`, and beside a
-.jax file in FILE.json.
+memory of the next step. The memory of the first step is in the metadata of the ONNX file under `begin`; for a .jax file
+it is in a second file, FILE.json.
 
 `load_jax` reads .jax files. They contain no pickle: they are flatbuffers of shapes and StableHLO bytes. But they are
 programs, and JAX's documentation of `jax.export.deserialize` says that its input must be trusted, because a program may
@@ -52,7 +52,7 @@ class Exported(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One step of a policy as a function of a random key, which must not matter, and of named arrays."""
+    """One step of a policy as a function of a random key, which must have no effect, and of named arrays."""
 
     f: Callable[..., list[jax.Array]]
     inputs: dict[str, jax.ShapeDtypeStruct]
@@ -92,7 +92,11 @@ def export(player: TrainedPolicy, path: Path | str, format: Format = "onnx", not
 
 
 def load_jax(path: Path | str) -> Callable[..., Any]:
-    """Return the function in a file of format "jax"; load only files from people you trust (see the module)."""
+    """Return the function in a file of format "jax". Load only files from people you trust, see the module's docstring.
+
+    Args:
+        path: the file.
+    """
     from jax.export import deserialize
 
     return deserialize(bytearray(Path(path).read_bytes())).call

@@ -78,16 +78,17 @@ def fqe(
         DataError: no step has an action, or a trajectory has no rewards.
         SsorlError: a setting is invalid, the policy does not fit the data, or the values diverged.
     """
-    for name, value, valid in (("updates", updates, updates >= 1), ("gamma", gamma, 0 <= gamma < 1)):
-        if not valid:
-            raise SsorlError(f"{name} is {value}; it must be {'1 or more' if name == 'updates' else 'in [0, 1)'}")
+    if updates < 1:
+        raise SsorlError(f"updates is {updates}; give a whole number from 1 up")
+    if not 0 <= gamma < 1:
+        raise SsorlError(f"gamma is {gamma}; give a number from 0 up and below 1")
     steps = np.flatnonzero(eps.labelled)
     if not len(steps):
         raise DataError(f"{eps.meta.source}: no step has an action, so FQE cannot fit a value; label the steps first")
     if not eps.rewarded.all():
         raise DataError(
             f"{eps.meta.source}: {(~eps.rewarded).sum()} of {len(eps)} trajectories have no rewards, so policies "
-            "cannot be valued on the data; add rewards, or name an environment to evaluate in (--env)"
+            "cannot be evaluated on the data; add rewards, or name an environment to evaluate in (--env)"
         )
     if (player.n_obs, player.n_act) != (eps.n_obs, eps.n_act):
         raise SsorlError(
@@ -164,7 +165,10 @@ def actions(player: TrainedPolicy, eps: Episodes) -> np.ndarray:
         real = np.arange(length) <= eps.lengths[episodes][:, None]
         out[row[: len(episodes)][real]] = acts[: len(episodes)][real]
     if not np.isfinite(out).all():
-        raise SsorlError(f"{type(player.agent).__name__} gave an action that is not finite; its training diverged")
+        raise SsorlError(
+            f"{type(player.agent).__name__} gave an action that is not finite, so its training diverged; "
+            "evaluate another policy"
+        )
     return out
 
 

@@ -1,13 +1,13 @@
-"""Translate a JAX function to an ONNX graph, equation by equation of its jaxpr, by a rule for each primitive.
+"""Translate a JAX function to an ONNX graph: each equation of its jaxpr by the rule for its primitive.
 
-Values that depend on constants alone (weights, masks, positions) are computed during the translation and stored. One
-dimension of the inputs may be open (the batch): it is symbolic in the jaxpr and read from the input's shape when the
-graph runs.
+Values that depend only on constants (weights, masks, positions) are computed during the translation and stored. One
+dimension of the inputs, the batch, may be open: it is symbolic in the jaxpr, and the graph reads it from the input's
+shape when it runs.
 
 Why this is not jax2onnx: version 0.17.1 with JAX 0.10.2 translates all bundled agents correctly, but it does not clamp
 indices as JAX does. `lax.dynamic_slice` past the end returned an array of the wrong shape without an error, and `x[i]`
-past the end failed in onnxruntime, when the policy runs. It fails on `lax.fori_loop` and on random keys without a
-sentence for the user, leaves `jax.numpy.cumsum` replaced after its import, and installs 27 more packages, flax and
+past the end failed in onnxruntime, when the policy ran. For `lax.fori_loop` and random keys it fails without a message
+that helps the user. It leaves `jax.numpy.cumsum` replaced after its import, and installs 27 more packages, flax and
 orbax among them.
 """
 
@@ -57,7 +57,7 @@ def translate(f: Callable, inputs: dict[str, jax.ShapeDtypeStruct], outputs: Seq
 
 
 class Graph:
-    """A graph under construction: its nodes in order, its constants, and a fresh name for each value."""
+    """A graph under construction: its nodes in order, its constants, and a new name for each value."""
 
     def __init__(self, inputs: dict[str, jax.ShapeDtypeStruct]) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -81,7 +81,7 @@ class Graph:
         Args:
             op: the ONNX operator.
             *inputs: names, or arrays, which are stored as constants.
-            out: the name of the result; by default a fresh one.
+            out: the name of the result; by default a new one.
             **attributes: the operator's attributes.
         """
         out = out or f"v{len(self.nodes)}"

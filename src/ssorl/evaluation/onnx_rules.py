@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 Value = Any  # the name of a value in the graph, or an array if it is known during the translation
 
 
-def unsupported(eqn: Any, what: str = "") -> SsorlError:
+def unsupported(eqn: Any, form: str = "") -> SsorlError:
     """Return the error for an equation without a rule.
 
     Args:
         eqn: the equation.
-        what: which form of the primitive has no rule, if others have.
+        form: the form of the primitive that has no rule, if other forms have one.
     """
     return SsorlError(
-        f"the policy computes with JAX's {eqn.primitive.name!r}{what}, which has no translation to ONNX here; "
+        f"the policy computes with JAX's {eqn.primitive.name!r}{form}, which has no translation to ONNX here; "
         "export it with --format jax"
     )
 
@@ -47,7 +47,7 @@ def onnx_type(dtype: Any) -> int:
 
 INLINE = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
 
-PLAIN = {  # primitives for which ONNX has an operator of the same meaning, broadcasting of scalars included
+PLAIN = {  # primitives for which ONNX has an operator of the same meaning, which also broadcasts scalars
     **{"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "max": "Max", "min": "Min", "pow": "Pow"},
     **{"neg": "Neg", "exp": "Exp", "log": "Log", "tanh": "Tanh", "logistic": "Sigmoid", "sqrt": "Sqrt", "abs": "Abs"},
     **{"sign": "Sign", "floor": "Floor", "ceil": "Ceil", "erf": "Erf", "sin": "Sin", "cos": "Cos"},
@@ -81,13 +81,13 @@ def _dot(g: Graph, eqn: Any, x: Value, y: Value) -> str:
 
 
 def _broadcast(g: Graph, eqn: Any, x: Value) -> Value:
-    shape, kept = eqn.params["shape"], eqn.params["broadcast_dimensions"]
-    fresh = np.array([i for i in range(len(shape)) if i not in kept], np.int64)
-    if len(fresh):
-        x = g.node("Unsqueeze", x, fresh)
+    shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
+    new_axes = np.array([i for i in range(len(shape)) if i not in axes], np.int64)
+    if len(new_axes):
+        x = g.node("Unsqueeze", x, new_axes)
     before = [1] * len(shape)
-    for place, dim in zip(kept, eqn.invars[0].aval.shape, strict=True):
-        before[place] = dim
+    for axis, dim in zip(axes, eqn.invars[0].aval.shape, strict=True):
+        before[axis] = dim
     return x if tuple(before) == tuple(shape) else g.node("Expand", x, g.shape(shape))
 
 
@@ -142,7 +142,7 @@ def _gather(g: Graph, eqn: Any, x: Value, index: Value) -> Value:
     if axis < 0 or not whole or how.collapsed_slice_dims != (axis,) or tuple(how.offset_dims) != usual:
         raise unsupported(eqn, " of this form")
     index = g.node("Squeeze", g.node("Cast", index, to=TensorProto.INT64), np.array([-1], np.int64))
-    # JAX's modes differ only for numbers out of range; this takes the nearest row.
+    # JAX's modes differ only for indices out of range; this one takes the nearest row.
     return g.node("Gather", x, _within(g, index, np.array(shape[axis] - 1, np.int64)), axis=axis)
 
 
@@ -160,7 +160,7 @@ def _scatter(g: Graph, eqn: Any, x: Value, index: Value, update: Value) -> str:
     nearest = _within(g, index, shape - 1)
     if eqn.params["mode"] != GatherScatterMode.FILL_OR_DROP:
         return g.node("ScatterND", x, nearest, update)
-    # Updates out of range go to an extra row at the end, which is cut off again.
+    # Updates out of range are written to an extra row at the end, which is then cut off.
     inside = g.node("Cast", g.node("Equal", index, nearest), to=TensorProto.INT64)
     inside = g.node("Cast", g.node("ReduceMin", inside, np.array([-1], np.int64), keepdims=1), to=TensorProto.BOOL)
     extra = np.where(np.arange(depth) == 0, shape, 0)
@@ -176,7 +176,7 @@ def _within(g: Graph, index: Value, most: np.ndarray) -> str:
 
 
 def _starts(g: Graph, eqn: Any, index: Sequence[Value], sizes: Sequence[int]) -> Value:
-    """Return where a dynamic slice begins, [D] int64, clamped as in JAX so that the slice lies inside the array."""
+    """Return the start [D] int64 of a dynamic slice, clamped as in JAX so that the slice is within the array."""
     parts = [g.node("Unsqueeze", g.node("Cast", i, to=TensorProto.INT64), np.array([0], np.int64)) for i in index]
     most = np.array([n - size for n, size in zip(eqn.invars[0].aval.shape, sizes, strict=True)], np.int64)
     return _within(g, g.node("Concat", *parts, axis=0), most)

@@ -45,7 +45,7 @@ class TrainedPolicy(NamedTuple):
         return self.agent.begin(self.n_obs, self.n_act)
 
     def facts(self) -> dict[str, object]:
-        """Return what a repr shows, by name."""
+        """Return the facts that a repr shows, by name."""
         n_weights = sum(int(np.size(x)) for x in jax.tree.leaves(self.params))
         return {"agent": self.agent, "observations": self.n_obs, "actions": self.n_act, "weights": n_weights}
 
@@ -97,7 +97,7 @@ def advance(
 
 
 class Policy:
-    """A trained policy to call: `action = policy(obs)`, with obs [O] or a batch [N, O], one row an environment.
+    """A trained policy to call: `action = policy(obs)`, with obs [O] or a batch [N, O] of N environments.
 
     For an agent with memory, also pass the reward of the last action, `policy(obs, rew)`, and call `policy.reset()`
     at the start of an episode.
@@ -109,7 +109,7 @@ class Policy:
         self.reset()
 
     def facts(self) -> dict[str, object]:
-        """Return what a repr shows, by name."""
+        """Return the facts that a repr shows, by name."""
         return {"env": self.env, **self.player.facts()}
 
     def __repr__(self) -> str:
@@ -123,13 +123,13 @@ class Policy:
 
         Args:
             path: the file, such as `policy.npz`.
-            force: replace what is there.
+            force: replace an existing file.
 
         Returns:
             The path.
 
         Raises:
-            SsorlError: something is there already, or the file cannot be written.
+            SsorlError: the path exists already, or the file cannot be written.
         """
         from ssorl.evaluation.policy_file import save_policy
 
@@ -138,18 +138,18 @@ class Policy:
         return Path(path)
 
     def export(self, path: Path | str, format: Literal["onnx", "jax"] = "onnx", force: bool = False) -> Exported:
-        """Write the policy for use without ssorl, as `ssorl export` does; the file is tried against the policy first.
+        """Write the policy for use without ssorl, as `ssorl export` does, after comparing the file with the policy.
 
         Args:
             path: the file, such as `policy.onnx`.
             format: `onnx`, or `jax` for the StableHLO of `jax.export`.
-            force: replace what is there.
+            force: replace an existing file.
 
         Returns:
             The path, the names and shapes of inputs and outputs, and the largest difference from the policy.
 
         Raises:
-            SsorlError: something is there already, a package is missing, or the exported policy acts otherwise.
+            SsorlError: the path exists already, a package is missing, or the exported policy acts differently.
         """
         from ssorl.evaluation.export import export
 
@@ -184,7 +184,7 @@ class Policy:
             carry = jax.tree.map(lambda x: np.broadcast_to(x, (n_envs or 1, *np.shape(x))), self.player.begin())
         elif n_envs != self._n_envs:
             raise SsorlError(
-                f"the policy's memory is of {_count(self._n_envs)}, not {_count(n_envs)}; call reset() first"
+                f"the policy's memory is that of {_count(self._n_envs)}, not of {_count(n_envs)}; call reset() first"
             )
         rew = np.broadcast_to(np.asarray(rew, np.float32), (n_envs or 1,))
         act, self._carry = _act(self.player.agent, self._own, carry, np.atleast_2d(obs), rew, self._time)
@@ -224,7 +224,7 @@ def find_policies(path: Path | str, variant: str | None = None) -> list[Path]:
     path = Path(path)
     if not path.is_dir():
         if not path.exists():
-            raise SsorlError(f"{path}: there is no such policy file or run folder")
+            raise SsorlError(f"{path}: does not exist; name a policy file or a run folder")
         if variant is not None:
             raise _single_file_error(path, "variant", variant)
         return [path]
@@ -236,13 +236,13 @@ def find_policies(path: Path | str, variant: str | None = None) -> list[Path]:
         runs = sorted(file.parent.parent for file in path.glob("*/policies/*-*.npz"))
         if not files and runs:
             raise SsorlError(f"{path}: contains several runs; name one of them, such as {runs[0]}")
-        raise SsorlError(f"{path}: contains no {variant} policy (policies/VARIANT-SEED.npz); there are: {names}")
+        raise SsorlError(f"{path}: contains no {variant} policy (policies/VARIANT-SEED.npz); its policies are: {names}")
     return selected
 
 
-def _single_file_error(path: Path | str, what: str, value: object) -> SsorlError:
+def _single_file_error(path: Path | str, option: str, value: object) -> SsorlError:
     return SsorlError(
-        f"{path}: is a single policy, so the {what} {value} has no effect; leave it out or name a run folder"
+        f"{path}: is a single policy, so the {option} {value} has no effect; leave it out or name a run folder"
     )
 
 
@@ -265,8 +265,8 @@ def load_policy(
         path: a policy file, or a run folder.
         variant: of a run folder, the variant: "baseline", "ss" (the default) or "oracle".
         seed: of a run folder, the seed; by default, the first.
-        agent: the policy's agent as `module:Class`, a class or an instance. Needed only if it is neither built in nor
-            registered nor installed: a file cannot cause the import of a module.
+        agent: the policy's agent as `module:Class`, a class or an instance. Needed only if it is not built in,
+            registered or installed, because a file may not import modules.
 
     Raises:
         SsorlError: the path does not exist or has no such policy, or the policy's agent is not known.

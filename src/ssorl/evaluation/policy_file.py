@@ -1,7 +1,7 @@
 """Policy files: arrays by name with a checksum of every byte, never a pickle.
 
-Nothing in a file is executed: the agent is one that `AGENTS` finds or that the user names, and the arrays must have the
-shapes that the agent's `init` gives.
+Nothing in a file is executed: the agent must be known to `AGENTS` or named by the user, and the arrays must have the
+shapes of the agent's weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ssorl.utils.networks import Params
 from ssorl.utils.sealed import sealed, write_sealed
 from ssorl.utils.trees import flat, unflat
 
-POLICY, POLICY_VERSION = "ssorl policy", 1
+POLICY, POLICY_VERSION = "ssorl policy", 1  # kind and format version of the file
 LARGEST = 10_000_000  # largest size of an observation or action
 
 

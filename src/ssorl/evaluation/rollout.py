@@ -1,4 +1,4 @@
-"""Evaluation by rollouts: every policy and episode is a lane of one batched simulator and runs until its own end."""
+"""Evaluation by rollouts: each episode of each policy is a lane of one batched simulator and runs until its own end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ssorl.utils.errors import SsorlError
 
 __all__ = ["Interval", "Scores", "bootstrap", "evaluate"]
 
-ROWS = 8  # lanes of a policy are padded to a multiple: for fewer rows XLA uses kernels that round differently
+ROWS = 8  # lanes of a policy are padded to a multiple of this; with fewer rows XLA uses kernels that round differently
 DRAWS = 10_000  # bootstrap resamples
 
 
@@ -114,11 +114,11 @@ def evaluate(
         SsorlError: the environment is unknown, a policy does not fit it, or an action or state is not finite.
     """
     if episodes < 1:
-        raise SsorlError(f"episodes is {episodes}; at least 1 is needed")
+        raise SsorlError(f"episodes is {episodes}; give a whole number from 1 up")
     if seed < 0:
         raise SsorlError(f"the seed is {seed}; give a whole number from 0 up")
     if not players:
-        raise SsorlError("there is no policy to evaluate; give at least one")
+        raise SsorlError("the list of policies to evaluate is empty; give at least one policy")
     sim = envs.simulator(env, len(players) * episodes, threads)
     _check(players, sim)
     obs, first = _starts(sim, len(players), episodes, seed)
@@ -262,10 +262,10 @@ def _batches(players: Sequence[TrainedPolicy]) -> list[list[int]]:
 
 def _check(players: Sequence[TrainedPolicy], sim: envs.Env) -> None:
     for number, player in enumerate(players):
-        for what, own, expected in (("observations", player.n_obs, sim.n_obs), ("actions", player.n_act, sim.n_act)):
-            if own != expected:
+        for name, size, expected in (("observations", player.n_obs, sim.n_obs), ("actions", player.n_act, sim.n_act)):
+            if size != expected:
                 raise SsorlError(
-                    f"policy {number} ({type(player.agent).__name__}) was trained on {what} of size {own}, but "
+                    f"policy {number} ({type(player.agent).__name__}) was trained on {name} of size {size}, but "
                     f"{sim.name} has size {expected}; name the environment that its data came from"
                 )
 
@@ -289,7 +289,8 @@ def _check_finite(
     name = f"policy {number} ({type(players[number].agent).__name__})"
     if np.isfinite(obs[bad[0]]).all():
         raise SsorlError(
-            f"{name} gave an action that is not finite in step {time} of episode {episode}; its training diverged"
+            f"{name} gave an action that is not finite in step {time} of episode {episode}, so its training diverged; "
+            "evaluate another policy"
         )
     raise SsorlError(
         f"{name} brought the simulator to a state that is not finite by step {time} of episode {episode}; "

@@ -1,7 +1,7 @@
 """Video of one evaluation episode: its states are recorded during the rollout and rendered afterwards.
 
 MuJoCo renders in a separate process, because a broken OpenGL driver would end this process. The ways to render without
-a screen (EGL, OSMesa) are tried one after the other.
+a screen (EGL, OSMesa) are tried in turn.
 """
 
 # MuJoCo is a compiled module without stubs.
@@ -39,12 +39,12 @@ class Film:
             env: name of the environment.
 
         Raises:
-            SsorlError: the name has another ending, or ffmpeg is missing.
+            SsorlError: the name has another suffix, or ffmpeg is missing.
         """
         self.path, self.env, self.states = Path(path), env, []
         self.seconds_per_step = 0.0
         if self.path.suffix not in (".gif", ".mp4"):
-            raise SsorlError(f"{path}: the name of a video must end in .gif or .mp4")
+            raise SsorlError(f"{path}: is not a name of a video; name a file that ends in .gif or .mp4")
         if self.path.suffix == ".mp4" and shutil.which("ffmpeg") is None:
             raise SsorlError(f"{path}: an .mp4 needs the program ffmpeg, which is not installed; name a .gif instead")
 
@@ -54,7 +54,10 @@ class Film:
         self.seconds_per_step = _seconds_per_step(sim)
 
     def write(self, length: int) -> Path:
-        """Render the first `length` steps and return the path of the video.
+        """Render the first steps and return the path of the video.
+
+        Args:
+            length: number of steps.
 
         Raises:
             SsorlError: MuJoCo cannot render on this machine, or the file cannot be written.

@@ -95,7 +95,7 @@ def test_load_policy_takes_files_and_folders(run):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["evaluate", "nowhere.npz"], "nowhere.npz: there is no such policy file or run folder"),
+        (["evaluate", "nowhere.npz"], "nowhere.npz: does not exist; name a policy file or a run folder"),
         (
             ["evaluate", "RUN", "--seed", "-1"],
             "the seed is -1; give a whole number from 0 up",
@@ -106,12 +106,15 @@ def test_load_policy_takes_files_and_folders(run):
         ),
         (
             ["evaluate", "RUN", "--variant", "baseline"],
-            "contains no baseline policy (policies/VARIANT-SEED.npz); there are:",
+            "contains no baseline policy (policies/VARIANT-SEED.npz); its policies are:",
         ),
-        (["evaluate", "RUN", "--episodes", "0"], "episodes is 0; at least 1 is needed"),
+        (["evaluate", "RUN", "--episodes", "0"], "episodes is 0; give a whole number from 1 up"),
         (["evaluate", "RUN", "--env", "nothing"], "no environment 'nothing'"),
         (["evaluate", "RUN", "--env", "hopper"], "observations of size 4, but hopper has size 11"),
-        (["evaluate", "RUN", "--video", "a.avi"], "a.avi: the name of a video must end in .gif or .mp4"),
+        (
+            ["evaluate", "RUN", "--video", "a.avi"],
+            "a.avi: is not a name of a video; name a file that ends in .gif or .mp4",
+        ),
         (["export", "RUN", "--out", "OUT", "--seed", "3"], "contains no ss policy of seed 3; it has 2"),
         (["export", "RUN", "--out", "RUN"], "exists already; give a file name"),
         (

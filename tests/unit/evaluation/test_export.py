@@ -1,4 +1,4 @@
-"""Exported policies against the originals, by the runtimes that will run them."""
+"""Exported policies agree with the originals in the runtimes for which they are made."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ def player(request):
 
 @pytest.fixture(scope="module")
 def episode(player, tmp_path_factory):
-    """Observations, rewards and what the policy does, loaded from its file, so that scaling is tested with it."""
+    """Observations, rewards and the actions of the policy loaded from its file, so that scaling is tested, too."""
     path = tmp_path_factory.mktemp("policy") / "p.npz"
     save_policy(path, *player, env="hopper")
     rng = np.random.default_rng(1)
@@ -53,7 +53,7 @@ def episode(player, tmp_path_factory):
 
 
 def play(call, inputs, begin, obs, rew):
-    """An exported step along an episode, memory in hand."""
+    """Return the actions of an exported policy along an episode, passing its memory from step to step."""
     if not begin:
         return call({"obs": obs})[0]
     memory, acts = begin, []
@@ -64,9 +64,9 @@ def play(call, inputs, begin, obs, rew):
     return np.stack(acts)
 
 
-def test_onnx(player, episode, tmp_path):
-    told = export(player, tmp_path / "p.onnx", "onnx", {"env": "hopper"})
-    assert told.error <= 1e-5 and told.outputs[0] == "act"
+def test_onnx_policies_act_like_the_originals(player, episode, tmp_path):
+    exported = export(player, tmp_path / "p.onnx", "onnx", {"env": "hopper"})
+    assert exported.error <= 1e-5 and exported.outputs[0] == "act"
     session = onnxruntime.InferenceSession(str(tmp_path / "p.onnx"))
     meta = session.get_modelmeta().custom_metadata_map
     assert meta["env"] == "hopper" and meta["agent"] in AGENTS
@@ -74,14 +74,14 @@ def test_onnx(player, episode, tmp_path):
     begin = {name: np.array(x, kinds[name]) for name, x in json.loads(meta["begin"]).items()}
     act = play(lambda inputs: session.run(None, inputs), kinds, begin, *episode[:2])
     np.testing.assert_allclose(act, episode[2], atol=4e-4)  # 1e-5 of half the second action's range
-    assert np.ptp(episode[2], axis=0).min() > 1e-4  # or a constant would do
+    assert np.ptp(episode[2], axis=0).min() > 1e-4  # the actions are not constant
 
 
-def test_jax(player, episode, tmp_path):
-    told = export(player, tmp_path / "p.jax", "jax")
-    f, beside = load_jax(tmp_path / "p.jax"), tmp_path / "p.jax.json"
-    names = list(told.inputs)
-    begin = json.loads(beside.read_text())["begin"] if beside.exists() else {}
+def test_jax_policies_act_like_the_originals(player, episode, tmp_path):
+    exported = export(player, tmp_path / "p.jax", "jax")
+    f, metadata = load_jax(tmp_path / "p.jax"), tmp_path / "p.jax.json"
+    names = list(exported.inputs)
+    begin = json.loads(metadata.read_text())["begin"] if metadata.exists() else {}
     whole = {"memory/time", "memory/now"}
     begin = {name: np.array(x, np.int32 if name in whole else np.float32) for name, x in begin.items()}
     act = play(lambda inputs: f(*(inputs[n] for n in names)), names, begin, *episode[:2])
@@ -98,19 +98,19 @@ ODD = {
 
 @dataclass(frozen=True)
 class Odd:
-    """Acts in a way that no graph follows."""
+    """An agent that cannot be exported."""
 
-    way: str
+    kind: str
 
     def begin(self, n_obs, n_act):
         return None
 
     def act(self, params, carry, obs, rew, key):
-        return ODD[self.way](obs, key), carry
+        return ODD[self.kind](obs, key), carry
 
 
 @pytest.mark.parametrize(
-    ("way", "message"),
+    ("kind", "message"),
     [
         ("loop", "'scan', which has no translation to ONNX here; export it with --format jax"),
         ("draw", "the policy acts at random; only a deterministic"),
@@ -118,13 +118,13 @@ class Odd:
         ("log", "differ from the original by inf of their range, so nothing was written"),
     ],
 )
-def test_what_cannot_be_exported_leaves_nothing(way, message, tmp_path):
+def test_a_policy_that_cannot_be_exported_leaves_no_file(kind, message, tmp_path):
     with pytest.raises(SsorlError, match=message):
-        export(TrainedPolicy(Odd(way), {}, SCALER, LOW, HIGH), tmp_path / "p.onnx")  # type: ignore[arg-type]
+        export(TrainedPolicy(Odd(kind), {}, SCALER, LOW, HIGH), tmp_path / "p.onnx")  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wrong_translation_is_found(tmp_path, monkeypatch):
+def test_a_wrong_translation_raises_an_error(tmp_path, monkeypatch):
     monkeypatch.setitem(module.PLAIN, "tanh", "Sigmoid")
     with pytest.raises(SsorlError, match=r"differ from the original by .* of their range, so nothing was written"):
         export(small_player("bc"), tmp_path / "p.onnx")
@@ -133,7 +133,7 @@ def test_a_wrong_translation_is_found(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("package", "format"), [("onnxruntime", "onnx"), ("flatbuffers", "jax")])
 def test_a_missing_package_is_named(package, format, tmp_path):
-    """In a process of its own: what is loaded stays loaded."""
+    """This needs a subprocess, because loaded packages stay loaded."""
     code = f"""
 import sys
 sys.modules["{package}"] = None
@@ -218,15 +218,15 @@ TWO = np.array(2, np.int32)
         ],
     ],
 )
-def test_rules(f):
+def test_the_rules_agree_with_jax(f):
     got, want = run(f, X, TWO)
     for x, y in zip(got, want, strict=True):
         assert x.dtype == y.dtype and x.shape == y.shape
         np.testing.assert_allclose(x, y, atol=2e-6)
 
 
-def test_the_batch_is_open():
-    """Also where the graph must ask for its size."""
+def test_the_batch_can_have_any_size():
+    """This holds also where the graph must read the size from the input's shape."""
 
     def f(x):
         with_one = jnp.concatenate([x, jnp.ones((x.shape[0], 1))], 1)

@@ -1,4 +1,4 @@
-"""Evaluation: agents whose episodes can be worked out by hand, alone and among others."""
+"""Evaluation by rollouts, of agents whose episodes can be computed independently."""
 
 from dataclasses import dataclass, fields
 
@@ -18,7 +18,7 @@ from ssorl.utils.errors import SsorlError
 
 @dataclass(frozen=True)
 class Linear:
-    """tanh(W s), in every episode the same."""
+    """The action is tanh(W s)."""
 
     def begin(self, n_obs, n_act):
         return None
@@ -29,7 +29,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Learner:
-    """Pushes along x by what it has earned and along y by how long it has played, if `random` the other way."""
+    """Pushes along x by the return so far and along y by the time; if `random`, with a random sign."""
 
     random: bool = False
 
@@ -59,15 +59,15 @@ def together():
     return evaluate(ALL, "pointmass", episodes=10, seed=3)
 
 
-def test_a_player_that_rests(together):
-    """The mass starts at rest and stays, so every step earns exp(-distance)."""
+def test_a_policy_that_does_nothing(together):
+    """The mass starts at rest and stays, so every reward is exp(-distance)."""
     want = 100 * np.exp(-np.linalg.norm(together.starts[:, :2], axis=1))
     np.testing.assert_allclose(together.returns[0], want, rtol=1e-12)
     assert (together.lengths[0] == 100).all() and together.normalised is None
     assert len(np.unique(together.starts[:, 0])) == 10
 
 
-def test_good_and_bad_players(together):
+def test_good_policies_have_higher_scores(together):
     assert (together.returns[1] > together.returns[0]).all()
     assert (together.lengths[2] < 40).all() and (together.returns[2] < together.returns[0]).all()
     mean, low, high = together.summary()
@@ -75,28 +75,27 @@ def test_good_and_bad_players(together):
 
 
 @pytest.mark.parametrize("number", range(len(ALL)))
-def test_alone_is_together(together, number):
-    """To the bit, whoever plays beside it and however soon the others end."""
+def test_a_score_does_not_depend_on_the_other_policies(together, number):
+    """The bits are the same, also if the others' episodes end earlier."""
     alone = evaluate([ALL[number]], "pointmass", episodes=10, seed=3)
     np.testing.assert_array_equal(alone.returns[0], together.returns[number])
     np.testing.assert_array_equal(alone.lengths[0], together.lengths[number])
 
 
-def test_an_episode_by_hand(together):
-    """The memory is the lane's own, and hears what the last action earned."""
-    for place, one in ((1, HOME), (3, EARNER)):
+def test_memory_belongs_to_its_lane_and_receives_the_last_reward(together):
+    for index, policy_of in ((1, HOME), (3, EARNER)):
         env = envs.make("pointmass", 10)
-        obs, policy, rew, total = env.reset(np.random.default_rng(3)), Policy(one), np.zeros(10), np.zeros(10)
+        obs, policy, rew, total = env.reset(np.random.default_rng(3)), Policy(policy_of), np.zeros(10), np.zeros(10)
         running = np.ones(10, bool)
         for _ in range(100):
             obs, rew, ended = env.step(policy(obs, rew))
             total += rew * running
             running &= ~ended
-        np.testing.assert_allclose(total, together.returns[place], rtol=1e-5)
+        np.testing.assert_allclose(total, together.returns[index], rtol=1e-5)
 
 
-def test_the_range_and_scale_of_a_player():
-    """Actions go to the range of the data, and no further than the environment's."""
+def test_the_range_and_scale_of_a_policy():
+    """Actions are scaled to the range of the data and clipped to the environment's range."""
     unit = evaluate([AWAY], "pointmass", 4)
     scaler = Standardiser(np.full(4, 3, np.float32), np.full(4, 2, np.float32))
 
@@ -113,8 +112,8 @@ def test_the_range_and_scale_of_a_player():
     assert (evaluate([strong], "pointmass", 4).lengths >= evaluate([largest], "pointmass", 4).lengths).all()
 
 
-def test_who_watches_sees_where_an_episode_ended():
-    """Not where the next one begins, which takes its place so that the simulator can go on."""
+def test_a_watcher_sees_the_last_state_of_an_episode():
+    """It does not see the first state of the next episode, which the simulator starts afterwards."""
     places = []
     scores = evaluate([AWAY], "pointmass", 1, watch=lambda sim: places.append(sim.state[0].copy()))
     length = scores.lengths[0, 0]
@@ -123,7 +122,7 @@ def test_who_watches_sees_where_an_episode_ended():
 
 
 def test_no_action_leaves_its_range_by_rounding():
-    """Half the range and its middle are rounded: of these ranges a third were left by an action of 1 or -1."""
+    """Without clipping, rounding would make actions of 1 or -1 leave a third of these ranges."""
     low, high = np.sort(np.random.default_rng(0).uniform(-10, 10, (2, 64)).astype(np.float32), axis=0)
     far = Policy(player(Linear(), np.full((64, 4), 9, np.float32), n_act=64, low=low, high=high))
     least, most = far(-np.ones(4)), far(np.ones(4))
@@ -133,17 +132,17 @@ def test_no_action_leaves_its_range_by_rounding():
 
 @pytest.fixture(scope="module")
 def uneven():
-    """Players whose episodes end at many times, and what each earns alone."""
+    """Policies whose episodes end at many different times, and the scores of each alone."""
     players = [player(Learner(), np.float32(x)) for x in np.linspace(-0.6, 0.6, 9)]
     return players, [evaluate([p], "pointmass", episodes=40, seed=1) for p in players]
 
 
-def test_many_lanes_end_at_many_times(uneven):
-    """Several halvings, and still each memory is its lane's: against a batch of one size to the end."""
+def test_lanes_that_end_at_different_times(uneven):
+    """The table is halved several times; each memory stays with its lane, as in a batch of constant size."""
     players, alone = uneven
     assert len(np.unique([scores.lengths for scores in alone])) > 30
-    for one, scores in zip(players[::4], alone[::4], strict=True):
-        env, policy = envs.make("pointmass", 40), Policy(one)
+    for trained, scores in zip(players[::4], alone[::4], strict=True):
+        env, policy = envs.make("pointmass", 40), Policy(trained)
         obs, rew, total, running = env.reset(np.random.default_rng(1)), np.zeros(40), np.zeros(40), np.ones(40, bool)
         while running.any() and env.horizon > policy._time:
             obs, rew, ended = env.step(policy(obs, rew))
@@ -152,8 +151,8 @@ def test_many_lanes_end_at_many_times(uneven):
         np.testing.assert_allclose(scores.returns[0], total, rtol=1e-4)
 
 
-def test_one_call_for_all_as_on_a_gpu(uneven, together, monkeypatch):
-    """Players are then rows of a table that shrinks both ways."""
+def test_policies_that_act_in_one_call_as_on_a_gpu(uneven, together, monkeypatch):
+    """The policies are rows of a table that shrinks in both directions."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     players, alone = uneven
     got = evaluate(players, "pointmass", episodes=40, seed=1)
@@ -164,46 +163,46 @@ def test_one_call_for_all_as_on_a_gpu(uneven, together, monkeypatch):
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_every_agent_alone_is_together(name):
+def test_the_score_of_every_agent_does_not_depend_on_the_others(name):
     small = {"hidden": (16, 16), "width": 16, "layers": 1, "heads": 2, "context": 5, "target": 50.0}
     known = {f.name for f in fields(AGENTS[name])}
     agent = make(name, "quick", **{key: value for key, value in small.items() if key in known})
     init = jax.jit(agent.init, static_argnums=(1, 2))
     states = [jax.device_get(init(jax.random.key(seed), 4, 2)) for seed in range(3)]
-    # Larger weights, so that the masses move and leave at different times.
+    # With larger weights the masses leave the arena at different times.
     players = [player(agent, jax.tree.map(lambda x: 3 * x, agent.policy(state))) for state in states]
     together = evaluate(players, "pointmass", 12)
     assert len(np.unique(together.lengths)) > 2
     np.testing.assert_array_equal(evaluate(players[1:2], "pointmass", 12).returns[0], together.returns[1])
 
 
-def test_hopper_whatever_the_threads_and_neighbours():
+def test_scores_in_hopper_do_not_depend_on_threads_and_policies():
     bc = make("bc", "quick", hidden=(16, 16))
     init = jax.jit(bc.init, static_argnums=(1, 2))
     states = [jax.device_get(init(jax.random.key(seed), 11, 3)) for seed in range(3)]
     players = [player(bc, bc.policy(state), 11, 3) for state in states]
-    heard = []
-    one = evaluate(players, "hopper", 5, threads=1, progress=lambda n, note: heard.append(n))
-    two = evaluate(players[1:], "hopper", 5, threads=2)
-    np.testing.assert_array_equal(one.returns[1:], two.returns)
-    assert one.normalised is not None and sum(heard) == 3 * 5 * horizon("hopper")
-    np.testing.assert_allclose(one.normalised, 100 * envs.normalise("hopper", one.returns))
-    assert (one.lengths > 1).all() and (one.lengths < 1000).all()
+    progress = []
+    scores = evaluate(players, "hopper", 5, threads=1, progress=lambda n, note: progress.append(n))
+    others = evaluate(players[1:], "hopper", 5, threads=2)
+    np.testing.assert_array_equal(scores.returns[1:], others.returns)
+    assert scores.normalised is not None and sum(progress) == 3 * 5 * horizon("hopper")
+    np.testing.assert_allclose(scores.normalised, 100 * envs.normalise("hopper", scores.returns))
+    assert (scores.lengths > 1).all() and (scores.lengths < 1000).all()
     v4 = evaluate(players[:1], "Hopper-v4", 5)
     assert v4.normalised is not None
-    np.testing.assert_array_equal(v4.normalised, one.normalised[:1])
+    np.testing.assert_array_equal(v4.normalised, scores.normalised[:1])
 
 
 def test_any_gymnasium_environment():
-    """Whose episodes end: an unstable pendulum that nobody holds."""
+    """The episodes of an unstable pendulum without control end early."""
     idle = player(Linear(), np.zeros((1, 4), np.float32), n_act=1, low=-3, high=3)
     scores = evaluate([idle, idle], "InvertedPendulum-v5", 3)
     assert scores.normalised is None and (scores.lengths < 1000).all()
-    np.testing.assert_array_equal(scores.returns, scores.lengths - 1)  # v5 pays 1 a step but the falling one
+    np.testing.assert_array_equal(scores.returns, scores.lengths - 1)  # in v5 each step but the last has a reward of 1
     np.testing.assert_array_equal(scores.returns[0], scores.returns[1])
 
 
-def test_bootstrap():
+def test_the_bootstrap_agrees_with_explicit_resampling():
     rng = np.random.default_rng(0)
     values = rng.standard_normal((3, 200))
     mean, low, high = bootstrap(values, draws=4000)
@@ -217,8 +216,8 @@ def test_bootstrap():
 @pytest.mark.parametrize(
     ("players", "env", "episodes", "message"),
     [
-        ([STILL], "pointmass", 0, "episodes is 0; at least 1"),
-        ([], "pointmass", 3, "no policy to evaluate"),
+        ([STILL], "pointmass", 0, "episodes is 0; give a whole number from 1 up"),
+        ([], "pointmass", 3, "list of policies to evaluate is empty"),
         ([STILL], "no-such-thing-v0", 3, r"no environment 'no-such-thing-v0' \(.*\); there are hopper, .*pointmass"),
         ([STILL], "CartPole-v1", 3, "needs box observations and actions"),
         (
@@ -241,12 +240,12 @@ def test_bootstrap():
         ),
     ],
 )
-def test_bad_input(players, env, episodes, message):
+def test_invalid_arguments_raise_an_error(players, env, episodes, message):
     with pytest.raises(SsorlError, match=message):
         evaluate(players, env, episodes)
 
 
-def test_policy_to_call():
+def test_calls_of_a_policy():
     policy = Policy(EARNER)
     assert "Learner" in repr(policy) and "observations=4, actions=2" in repr(policy) and len(repr(policy)) <= 300
     assert len(repr(policy.player)) <= 300 and "<td" in policy._repr_html_() and "<td" in policy.player._repr_html_()
@@ -254,19 +253,19 @@ def test_policy_to_call():
     assert first.shape == (2,) and first.dtype == np.float32 and first[0] == 0
     second = policy(np.ones(4), 5.0)
     np.testing.assert_allclose(second, np.tanh([0.5, 0.02]), rtol=1e-6)
-    with pytest.raises(SsorlError, match="the policy's memory is of one environment, not a batch of 3; call reset"):
+    with pytest.raises(SsorlError, match="memory is that of one environment, not of a batch of 3; call reset"):
         policy(np.ones((3, 4)))
     policy.reset()
     assert policy(np.ones((3, 4)), np.arange(3)).shape == (3, 2)
     assert Policy(HOME)(np.ones(4)).shape == (2,)
-    free = Policy(HOME)
-    np.testing.assert_allclose(free(np.eye(4))[2], free(np.eye(4)[2]), rtol=1e-5)  # any number at any time
+    without_memory = Policy(HOME)  # the number of environments may change
+    np.testing.assert_allclose(without_memory(np.eye(4))[2], without_memory(np.eye(4)[2]), rtol=1e-5)
     for bad, message in (
         (np.ones(5), r"takes observations \[4\] or \[N, 4\], not of shape \(5,\)"),
         ([np.nan] * 4, "NaN"),
     ):
         with pytest.raises(SsorlError, match=message):
-            free(bad)
+            without_memory(bad)
 
 
 def test_scores_have_a_short_repr_and_a_table():
