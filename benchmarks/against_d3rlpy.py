@@ -1,12 +1,12 @@
-"""Updates a second beside d3rlpy's on this machine's CPU: TD3+BC and CQL at batch 256, the same networks and data.
+"""Compare updates per second with d3rlpy on this machine's CPU: TD3+BC and CQL at batch 256, same networks and data.
 
     python benchmarks/against_d3rlpy.py                   # makes an environment for d3rlpy in a temporary folder
     python benchmarks/against_d3rlpy.py --python PATH     # uses an interpreter that has d3rlpy
 
-Each side is a process that waits while the other is timed. They take turns in slices of a few seconds and the medians
-are compared. Run it on a quiet machine: on a busy one both are slow, but d3rlpy far more, whose threads wait for each
-other, and the ratio flatters us; the load is written beside the result. Ours is timed as a user has it: a whole call of
-`train`, the tables' way to the device included. d3rlpy's is sampling and updating alone, without the logs `fit` writes.
+Each library runs in its own process, which waits while the other is timed. They alternate in slices of a few seconds,
+and the medians are compared. Run it on an idle machine: load slows d3rlpy far more, because its threads wait for each
+other, so the ratio would favour ssorl; the load is stored with the result. For ssorl, whole calls of `train` are timed,
+including copies to the device; for d3rlpy, only sampling and updates, without the logs that `fit` writes.
 """
 
 import argparse
@@ -26,13 +26,13 @@ D3RLPY = "d3rlpy==2.8.1"
 DATA = "sim/hopper-medium-expert"
 STORE = Path(__file__).parents[1] / "results" / "against-d3rlpy.json"
 TARGETS = {"td3bc": 2.5, "cql": 1.0}
-UPDATES = {"td3bc": 1000, "cql": 40}  # a slice of ours
-SECONDS = 3.0  # a slice of d3rlpy's
+UPDATES = {"td3bc": 1000, "cql": 40}  # per slice of ssorl
+SECONDS = 3.0  # per slice of d3rlpy
 NETS = {"td3bc": (256, 256), "cql": (256, 256, 256)}
 BATCH, N_ACTIONS = 256, 10
 
 
-# The two sides, each in a process of its own: tell the version, then time a slice for every name asked for. -------
+# The two processes: each prints its version, then times a slice for every name that it reads. ----------------------
 
 
 def ssorl_side(path: str) -> tuple[str, dict]:
@@ -100,7 +100,7 @@ def d3rlpy_side(path: str) -> tuple[str, dict]:
 
 def serve(side: str, path: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the libraries print is no answer
+    os.dup2(2, 1)  # output of the libraries goes to stderr
     version, work = (ssorl_side if side == "ssorl" else d3rlpy_side)(path)
     print(json.dumps(version), file=answers, flush=True)
     for name in map(str.strip, sys.stdin):
@@ -109,11 +109,11 @@ def serve(side: str, path: str) -> None:
         print(json.dumps(n / (time.perf_counter() - began)), file=answers, flush=True)
 
 
-# The one who asks them -------------------------------------------------------------------------------------------
+# The process that compares -----------------------------------------------------------------------------------------
 
 
 def write_data(path: Path) -> None:
-    """For d3rlpy: the same steps, states already standardised as ours are before training."""
+    """Write the data for d3rlpy, with observations standardised as ssorl does before training."""
     from ssorl.data import load
     from ssorl.data.stats import standardiser
 
@@ -131,7 +131,7 @@ def write_data(path: Path) -> None:
 
 
 def environment(folder: Path) -> str:
-    """The interpreter of a new environment with d3rlpy, which brings torch: some gigabytes, some minutes."""
+    """Return the interpreter of a new environment with d3rlpy and torch; this takes gigabytes and minutes."""
     print(f"installing {D3RLPY} in a temporary folder", flush=True)
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = str(folder / "bin" / "python")
@@ -140,10 +140,10 @@ def environment(folder: Path) -> str:
 
 
 class Side:
-    """A process that answers a line with a line."""
+    """A process that answers each line with a line."""
 
     def __init__(self, python: str, name: str, path: str, log: Path):
-        # Both on the CPU, on all its cores.
+        # Both processes use all cores of the CPU.
         env = {**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
         self.log = log
         with log.open("w") as errors:
@@ -211,13 +211,13 @@ def main() -> None:
     if sys.argv[1:2] == ["--serve"]:
         return serve(*sys.argv[2:4])
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--python", help="an interpreter that has d3rlpy; without it an environment is made and removed")
-    p.add_argument("--rounds", type=int, default=7, help="slices a side and agent")
+    p.add_argument("--python", help="interpreter that has d3rlpy; by default a temporary environment is created")
+    p.add_argument("--rounds", type=int, default=7, help="slices of each library and agent")
     p.add_argument("--store", type=Path, default=STORE)
     args = p.parse_args()
-    began = {"commit": commit(), "load_average": os.getloadavg()[0]}  # read before: a later commit is not what ran
+    began = {"commit": commit(), "load_average": os.getloadavg()[0]}  # read at the start
     if began["load_average"] > 0.5:
-        print(f"the machine is busy (load {began['load_average']:.1f}): the ratios will flatter us", flush=True)
+        print(f"the machine is busy (load {began['load_average']:.1f}), so the ratios favour ssorl", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_data(folder / "data.npz")

@@ -1,4 +1,4 @@
-"""Our statistics beside those of rliable (arXiv 2108.13264) on the same scores.
+"""Compare ssorl's statistics with those of rliable (arXiv 2108.13264) on the same scores.
 
     python benchmarks/against_rliable.py                   # makes an environment for rliable in a temporary folder
     python benchmarks/against_rliable.py --python PATH     # uses an interpreter that has rliable
@@ -17,19 +17,19 @@ from pathlib import Path
 
 import numpy as np
 
-RLIABLE = ("rliable==1.2.0", "pandas<3")  # arch, which rliable stands on, does not know pandas 3
+RLIABLE = ("rliable==1.2.0", "pandas<3")  # arch, a dependency of rliable, does not support pandas 3
 REPLICATIONS = 50_000
-CLOSE = 0.05  # of an interval's width: how far its two ends may differ
+CLOSE = 0.05  # largest difference of an interval's ends, as a share of its width
 
 
 def scores(phase: float, n_tasks: int = 6, n_seeds: int = 5) -> np.ndarray:
-    """Scores without a random generator, [tasks, seeds]: anyone finds the same ones."""
+    """Return scores [tasks, seeds] that do not depend on a random generator."""
     task, seed = np.meshgrid(np.arange(n_tasks), np.arange(n_seeds), indexing="ij")
     return np.round(40 + 9 * task + 12 * np.sin(7.3 * task + 2.9 * seed**1.5 + phase), 3)
 
 
 def rliable_side() -> dict:
-    """What rliable says; it wants [runs, tasks]."""
+    """Return rliable's statistics; rliable takes scores [runs, tasks]."""
     from importlib.metadata import version
 
     from rliable import library, metrics
@@ -47,7 +47,7 @@ def rliable_side() -> dict:
     point, ends = library.get_interval_estimates(
         {"xy": (x, y)},
         lambda a, b: np.array([metrics.probability_of_improvement(a, b)]),
-        reps=2000,  # it calls SciPy for each resample of each task
+        reps=2000,  # few, because it calls SciPy for each resample of each task
     )
     found["improvement"] = [float(point["xy"][0]), *ends["xy"].ravel().tolist()]
     return {**found, "seconds": time.perf_counter() - started}
@@ -67,7 +67,7 @@ def ours() -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", help="an interpreter that has rliable")
+    parser.add_argument("--python", help="interpreter that has rliable")
     parser.add_argument("--side", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:

@@ -1,4 +1,4 @@
-"""Updates a second of the agents, one run and many in one program, on data of hopper's shape.
+"""Measure updates per second of the agents, for one run and for many in one program, on data of hopper's shapes.
 
     python benchmarks/agent_speed.py                                # the table of docs/engine.md, on a GPU
     python benchmarks/agent_speed.py --case td3bc:5120:30 --half False
@@ -40,7 +40,7 @@ CASES = (
 
 
 def noise(steps: int = 200_000, length: int = 1000, n_obs: int = 11, n_act: int = 3) -> Episodes:
-    """Hopper's shapes; what the numbers are does not matter here."""
+    """Return random data of hopper's shapes; the values do not affect the speed."""
     rng = np.random.default_rng(0)
     n = steps // length
     obs = rng.standard_normal((steps + n, n_obs)).astype(np.float32)
@@ -49,7 +49,7 @@ def noise(steps: int = 200_000, length: int = 1000, n_obs: int = 11, n_act: int 
 
 
 class EnoughError(Exception):
-    """Measured long enough."""
+    """The measurement is long enough."""
 
 
 def measure(case: str, half: bool | None, seconds: float) -> dict:
@@ -75,7 +75,7 @@ def measure(case: str, half: bool | None, seconds: float) -> dict:
     began = time.perf_counter()
     with suppress(EnoughError), mock.patch.object(kernels, "wanted", watched):
         train_many(agent, [TrainingRun(eps, s) for s in range(int(runs))], every=agent.updates, progress=progress)
-    # The first chunk compiles and a later one may wait for it; both are left out.
+    # The first chunk is compiled, and a later one may wait for it; both are left out.
     rate = sum(counts[3:]) / (at[-1] - at[2])
     return {
         "case": case,
@@ -92,10 +92,10 @@ def measure(case: str, half: bool | None, seconds: float) -> dict:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--case", nargs="+", default=list(CASES))
-    p.add_argument("--half", choices=("True", "False"), help="hidden layers in bfloat16 (the engine's choice)")
-    p.add_argument("--seconds", type=float, default=8.0, help="measured, after the compilation")
+    p.add_argument("--half", choices=("True", "False"), help="hidden layers in bfloat16 (default: the engine decides)")
+    p.add_argument("--seconds", type=float, default=8.0, help="duration of the measurement, after compilation")
     p.add_argument("--store", type=Path)
-    p.add_argument("--commit", help="where the code has no repository around it")
+    p.add_argument("--commit", help="the commit, if the code is not in a repository")
     args = p.parse_args()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     for case in args.case:

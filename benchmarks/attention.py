@@ -1,7 +1,7 @@
-"""Time of ways to do the Decision Transformer's attention, and what stands between its products, on a GPU.
+"""Time implementations of the Decision Transformer's attention and residual connections on a GPU.
 
     python benchmarks/attention.py | tee attention.jsonl   # under 60 s
-    python benchmarks/attention.py --small      # the script itself, interpreted on a CPU: times mean nothing
+    python benchmarks/attention.py --small      # a test of the script on a CPU, whose times mean nothing
 
 256 sequences of 59 tokens, 4 heads of 128, bfloat16, from the projection's product without its bias to what the next
 layer reads; dropout 0.1, but for cuDNN, which has none of its own here. `forward`, and `both`: with the gradients of
@@ -32,7 +32,7 @@ DROPOUT = 0.1
 
 
 def split(parts: Any, biases: Any) -> list[jax.Array]:
-    """Queries, keys and values [..., T, heads, D] with their bias, as the plain network has them."""
+    """Return queries, keys and values [..., T, heads, D] with their biases, as in the plain network."""
     sums = [(x.astype(jnp.float32) + b).astype(x.dtype) for x, b in zip(parts, biases, strict=True)]
     return [x[..., i, :, :] for x in sums for i in range(x.shape[-3])]
 
@@ -44,15 +44,15 @@ def plain(ask: slice, parts: Any, biases: Any, seed: jax.Array) -> jax.Array:
 
 
 def padded(ask: slice, parts: Any, biases: Any, seed: jax.Array, multiple: int = 64) -> jax.Array:
-    """With so many tokens more that matrices are aligned; other coins, for they have other numbers."""
+    """Return attention padded to aligned matrices; elements are numbered differently, so dropout differs."""
     q, k, v = split(parts, biases)
     place = np.arange(k.shape[-3])
-    sees = place[ask][:, None] >= place
-    more = [(0, -n % multiple) for n in sees.shape]
-    sees = np.pad(np.pad(sees, (more[0], (0, 0)), constant_values=True), ((0, 0), more[1]))  # each row sees something
+    mask = place[ask][:, None] >= place
+    more = [(0, -n % multiple) for n in mask.shape]
+    mask = np.pad(np.pad(mask, (more[0], (0, 0)), constant_values=True), ((0, 0), more[1]))  # no row is masked entirely
     n, none = q.shape[-3], (0, 0)
     q, k, v = (jnp.pad(x, (none, m, none, none)) for x, m in ((q, more[0]), (k, more[1]), (v, more[1])))
-    return gpt._attention(q, k, v, sees, DROPOUT, seed)[..., :n, :, :]
+    return gpt._attention(q, k, v, mask, DROPOUT, seed)[..., :n, :, :]
 
 
 def cudnn(ask: slice, parts: Any, biases: Any, seed: jax.Array) -> jax.Array:
@@ -64,7 +64,7 @@ def kernel(tune: attention.Tune, ask: slice, parts: Any, biases: Any, seed: jax.
 
 
 def functions(f: Any) -> dict[str, Any]:
-    """What is timed."""
+    """Return the functions to time."""
 
     def both(parts, biases, seed, dy):
         y, back = jax.vjp(lambda p, b: f(p, b, seed), parts, biases)
@@ -74,7 +74,7 @@ def functions(f: Any) -> dict[str, Any]:
 
 
 def inputs(ask: slice, batch: int, tokens: int, heads: int, size: int) -> list[tuple]:
-    """Four times parts, biases, a seed and a cotangent, for one call: a call takes the host longer than one."""
+    """Return four sets of parts, biases, seed and cotangent for one call, because of the host's time per call."""
     n, found = len(range(tokens)[ask]), []
     cuts = [(tokens, 3)] if n == tokens else [(n, 1), (tokens, 2)]
     for seed in range(4):
@@ -109,7 +109,7 @@ def add_functions(f: Any) -> dict[str, Any]:
 
 
 def add_inputs(*shape: int) -> list[tuple]:
-    """Four times stream, product, bias, norm, a seed and cotangents."""
+    """Return four sets of stream, product, bias, norm, seed and cotangents."""
     found = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -120,7 +120,7 @@ def add_inputs(*shape: int) -> list[tuple]:
 
 
 def seconds(f: Any, given: list[tuple], n: int) -> float:
-    """For one of the inputs: the best of three rounds of n calls, sent off without waiting for each."""
+    """Return the time per set of inputs: the best of three rounds of n calls that do not wait for each other."""
     best = np.inf
     for _ in range(3):
         began = time.perf_counter()
@@ -138,7 +138,7 @@ def off(some: Any, others: Any) -> float:
 
 
 def cases(small: bool) -> Iterator[tuple[str, str, Any, Any, Any]]:
-    """What it is called, of what, the function, what is timed of it, and what makes its inputs."""
+    """Yield name, operation, function, timed part and maker of the inputs."""
     batch, tokens, heads, size = sizes = (2, 11, 2, 16) if small else (256, 59, 4, 128)
     every = {"all": slice(None), "states": STATES}
     ways: dict[str, Any] = {"plain": plain, "kernel": partial(kernel, attention.Tune(interpret=small))}
@@ -156,10 +156,10 @@ def cases(small: bool) -> Iterator[tuple[str, str, Any, Any, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=50, help="nothing is begun after this")
-    parser.add_argument("--small", action="store_true", help="tiny and interpreted")
+    parser.add_argument("--seconds", type=float, default=50, help="start no measurement after this")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, interpreted")
     args = parser.parse_args()
-    os.environ["SSORL_FUSED"] = "0"  # what is plain shall stay plain
+    os.environ["SSORL_FUSED"] = "0"  # the plain network must not use kernels
     warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
     began = time.perf_counter()
     print(json.dumps({"device": jax.devices()[0].device_kind, "jax": jax.__version__}), flush=True)
@@ -177,9 +177,9 @@ def main() -> None:
                 line["us"] = round(1e6 * seconds(g, given, 1 if args.small else 10), 1)
                 if way == "plain":
                     known[which, what] = out
-                elif "kernel" in way and (which, what) in known:  # the others have other coins or none
+                elif "kernel" in way and (which, what) in known:  # others have other dropout masks
                     line["off"] = round(off(out, known[which, what]), 5)
-            except Exception as e:  # one may not run here; the others are still worth knowing
+            except Exception as e:  # an implementation may not run here; time the others
                 line["error"] = str(e).strip().split("\n")[0][:300] or type(e).__name__
             print(json.dumps(line), flush=True)
 

@@ -1,4 +1,4 @@
-"""What it is worth to learn from the surest proxies alone (`ssorl run --certain`), with quick settings.
+"""Measure the returns of training on the proxy actions with the lowest std only (`--certain`), with quick settings.
 
 ssorl study run benchmarks/certain.yaml --scale paper --store STORE   # a quarter of an hour, two cores
 python benchmarks/certain.py pack STORE                               # results/certain.jsonl

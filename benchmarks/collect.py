@@ -1,4 +1,4 @@
-"""How fast datasets are made, policy included: python benchmarks/collect.py [STEPS]"""
+"""Measure how fast datasets are collected, including the policy: python benchmarks/collect.py [STEPS]"""
 
 import json
 import os
@@ -23,7 +23,7 @@ def main() -> None:
             seconds = time.perf_counter() - began
             rows.append({"env": env, "use": use, "kept": eps.n_steps, "made": made[0], "seconds": round(seconds, 1)})
             rate, waste = eps.n_steps / seconds, made[0] / eps.n_steps
-            print(f"{env:12s} {use:7s} {rate:8,.0f} kept steps/s ({waste:.2f} made a step kept)")
+            print(f"{env:12s} {use:7s} {rate:8,.0f} stored steps/s ({waste:.2f} simulated per stored step)")
     print(json.dumps({"load": os.getloadavg()[0], "cores": os.cpu_count(), "rows": rows}))
 
 

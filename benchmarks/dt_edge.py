@@ -1,4 +1,4 @@
-"""How close to the limits DT lets an action be, when it learns from true actions and from proxies, on a CPU.
+"""Compare settings of DT's `edge`, the least distance of actions from their limits, with true and with proxy actions.
 
     python benchmarks/dt_edge.py walker2d --seeds 0 1    # lines to results/dt-edge.jsonl; scripts/agents_page.py draws
 
@@ -38,7 +38,7 @@ EPISODES = 10
 
 
 def labelled(env: str, labels: str, seed: int):
-    """The trajectories with those actions where they are not known."""
+    """Return the trajectories with these actions where actions are missing."""
     eps = ssorl.load(f"sim/{env}-medium-expert")
     if labels == "true":
         return eps
@@ -47,7 +47,7 @@ def labelled(env: str, labels: str, seed: int):
 
 
 def distance(agent, params, scaler, eps) -> dict[str, float]:
-    """Mean squared distance from the true actions of the better half, early in a trajectory and later on."""
+    """Return the mean squared error on the better half of the trajectories, early in a trajectory and later."""
     steps = np.flatnonzero((eps.returns > np.median(eps.returns))[eps.episode_of_step]).astype(np.int32)
     table = make_table([Dataset(eps, scaler)])
     pool = jax.tree.map(jnp.asarray, make_pool(eps, steps, len(steps)))
@@ -64,7 +64,7 @@ def distance(agent, params, scaler, eps) -> dict[str, float]:
 
 
 def one(env: str, labels: str, seed: int):
-    """A training at each edge."""
+    """Train at each edge."""
     whole, eps = ssorl.load(f"sim/{env}-medium-expert"), labelled(env, labels, seed)
     on_it = float((np.abs(eps.scaled_actions()) > 1 - 1e-6).any(1).mean())
     for edge in EDGES:

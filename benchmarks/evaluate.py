@@ -1,4 +1,4 @@
-"""How long it takes to evaluate many policies at once: 45 TD3+BC policies (2x256), 30 hopper episodes each.
+"""Measure the evaluation of many policies at once: 45 TD3+BC policies (2x256) with 30 hopper episodes each.
 
     python benchmarks/evaluate.py [--players 45] [--episodes 30] [--threads N]
 
@@ -26,7 +26,8 @@ from ssorl.evaluation.rollout import evaluate
 def expert() -> TrainedPolicy:
     policy = load(Path(ssorl.data.sim.__path__[0]) / "policies" / "hopper" / "2150000.npz")
     layers = [{"w": w, "b": b} for w, b in policy.layers]
-    layers[-1] = {name: x[..., : policy.n_act] for name, x in layers[-1].items()}  # the mean, not the deviation
+    # Only the mean, without the standard deviation.
+    layers[-1] = {name: x[..., : policy.n_act] for name, x in layers[-1].items()}
     plain = Standardiser(np.zeros(policy.n_obs, np.float32), np.ones(policy.n_obs, np.float32))
     return TrainedPolicy(make("td3bc"), layers, plain, policy.act_low, policy.act_high)
 
@@ -57,7 +58,7 @@ def main() -> None:
         "seconds": round(seconds, 1),
         "cpu_seconds": round(
             time.process_time() - before, 1
-        ),  # of all threads: tells more where others load the machine
+        ),  # of all threads; on a busy machine more reliable than wall time
         "steps": steps,
         "steps_per_second": round(steps / seconds),
         "simulator_alone_steps_per_second": round(lanes / alone),

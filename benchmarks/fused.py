@@ -1,8 +1,8 @@
-"""Time of the kernels of ssorl.utils.kernels.mlp, with and without sweeps, against the plain network, on a GPU.
+"""Time the kernels of ssorl.utils.kernels.mlp, with and without sweeps, and the plain network on a GPU.
 
-    python benchmarks/fused.py | tee fused.jsonl     # 90 s at most; further ways to cut them go into TUNES
-    python benchmarks/fused.py --small               # the script itself, interpreted on a CPU: times mean nothing
-    python benchmarks/agent_speed.py --case td3bc:5120:30                  # what it does for an agent; and without:
+    python benchmarks/fused.py | tee fused.jsonl     # 90 s at most; add other settings to TUNES
+    python benchmarks/fused.py --small               # a test of the script on a CPU, whose times mean nothing
+    python benchmarks/agent_speed.py --case td3bc:5120:30                  # the effect on an agent; and without:
     SSORL_FUSED=0 python benchmarks/agent_speed.py --case td3bc:5120:30
 
 One JSON line a measurement, as soon as it is made. `off` is how far values or gradients are from the plain network's
@@ -27,17 +27,17 @@ import numpy as np
 from ssorl.utils import networks as nn
 from ssorl.utils.kernels import mlp as fused
 
-CASES = {  # runs, rows a run, inputs, hidden layers, outputs
+CASES = {  # runs, rows of a run, inputs, hidden layers, outputs
     "td3bc critic": (30, 5120, 14, (256, 256), 1),
     "cql critic": (5, 31 * 5120, 14, (256, 256, 256), 1),
 }
 SMALL = {"two layers": (2, 64, 14, (128, 128), 1), "three layers": (2, 64, 14, (128, 128, 128), 1)}
-NEVER = 10**9  # multiprocessors, more than any sweep keeps busy
-TUNES = [fused.Tune(), fused.Tune(units=NEVER)]  # those in use, and without sweeps
+NEVER = 10**9  # more multiprocessors than a sweep could fill, so that none is used
+TUNES = [fused.Tune(), fused.Tune(units=NEVER)]  # the default, and without sweeps
 
 
 def functions(network: Any) -> dict[str, Any]:
-    """What is timed, each over all runs: values, and gradients of half the squared sum in weights or inputs."""
+    """Return the functions to time, over all runs: values, and gradients of weights or inputs."""
 
     def loss(layers, x):
         return jnp.square(network(layers, x)).sum() / 2
@@ -57,7 +57,7 @@ def flops(what: str, case: tuple) -> float:
 
 
 def seconds(f: Any, args: tuple, n: int) -> float:
-    """Of one call: the best of three rounds of n, sent off without waiting for each."""
+    """Return the time of one call: the best of three rounds of n calls that do not wait for each other."""
     best = np.inf
     for _ in range(3):
         began = time.perf_counter()
@@ -84,10 +84,10 @@ def measure(f: Any, args: tuple, what: str, case: tuple, plain: Any, n: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=80, help="nothing is begun after this")
-    parser.add_argument("--small", action="store_true", help="tiny and interpreted")
+    parser.add_argument("--seconds", type=float, default=80, help="start no measurement after this")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, interpreted")
     args = parser.parse_args()
-    os.environ["SSORL_FUSED"] = "0"  # the plain network shall stay plain
+    os.environ["SSORL_FUSED"] = "0"  # the plain network must not use kernels
     warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
     began, cases, n = time.perf_counter(), SMALL if args.small else CASES, 1 if args.small else 20
     print(json.dumps({"device": jax.devices()[0].device_kind, "jax": jax.__version__}), flush=True)
@@ -110,7 +110,7 @@ def main() -> None:
                     return
                 try:
                     more, out = measure(f, given[name], what, case, plain.get((name, what)), n)
-                except Exception as e:  # one cut may not fit the GPU; the others are still worth knowing
+                except Exception as e:  # a setting may not fit the GPU; time the others
                     more, out = {"error": str(e).strip().split("\n")[0][:300] or type(e).__name__}, None
                 if tune is None:
                     plain[name, what] = out

@@ -1,7 +1,7 @@
-"""Why TD3+BC is at home on walker2d and not on hopper: what the two halves of a medium-expert set are worth.
+"""Compare the halves of medium-expert datasets, to explain why TD3+BC does well on walker2d and not on hopper.
 
-    python benchmarks/gaits.py values                    # reward a step and discounted return of either half
-    python benchmarks/gaits.py train hopper --less 0.3   # TD3+BC with so much less for each step of the medium half
+    python benchmarks/gaits.py values                    # reward per step and discounted return of each half
+    python benchmarks/gaits.py train hopper --less 0.3   # TD3+BC with a lower reward for steps of the medium half
 
 Lines go to results/gaits.jsonl; scripts/agents_page.py draws them.
 """
@@ -33,7 +33,7 @@ def keep(line: dict) -> None:
 
 
 def discounted(eps: Episodes) -> float:
-    """The mean return of the trajectories as a critic sees it from their first state."""
+    """Return the trajectories' mean discounted return, the value of their first states."""
     age = np.arange(eps.n_steps) - eps.start[eps.episode_of_step]
     return float((eps.rew * GAMMA**age).sum() / len(eps))
 
@@ -66,7 +66,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=("values", "train"))
     p.add_argument("env", nargs="?", default="hopper")
-    p.add_argument("--less", type=float, default=0.0, help="reward taken from each step of the medium half")
+    p.add_argument("--less", type=float, default=0.0, help="subtract this from each reward of the medium half")
     p.add_argument("--updates", type=int, default=100_000)
     p.add_argument("--every", type=int, default=10_000)
     p.add_argument("--episodes", type=int, default=20)

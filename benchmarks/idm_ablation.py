@@ -1,7 +1,7 @@
-"""What each part of the robust IDM is worth: action MSE on the unlabelled trajectories, variant by variant.
+"""Measure the effect of each part of the robust IDM: action MSE on the unlabelled trajectories, for each variant.
 
-    python benchmarks/idm_ablation.py            # small networks, a CPU; about 40 minutes. Goes on where it stopped.
-    python benchmarks/idm_ablation.py --table    # only write docs/idm.md's table from what is stored
+    python benchmarks/idm_ablation.py            # small networks, a CPU; about 40 minutes; resumes where it stopped.
+    python benchmarks/idm_ablation.py --table    # only write the table of docs/idm.md from stored results
 
 Cells are appended to results/idm-ablation.jsonl with all that made them.
 """
@@ -24,9 +24,9 @@ from ssorl.idm.fit import fit
 from ssorl.idm.label import predict
 from ssorl.idm.model import IdmConfig
 
-# Read once, as the code is: a commit made while this runs is not what ran.
+# Read at the start, because commits made during the run did not run.
 COMMIT = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-COMMIT = COMMIT or os.environ.get("COMMIT")  # where the code has no repository around it
+COMMIT = COMMIT or os.environ.get("COMMIT")  # if the code is not in a repository
 STORE = Path(__file__).parents[1] / "results" / "idm-ablation.jsonl"
 SMALL = {"hidden": (256, 256), "batch": 256, "steps": 4000, "validate_every": 250}
 PAPER = IdmConfig(**SMALL, lr=3e-4)  # 4,000 updates are too few for the paper's 1e-4
@@ -63,7 +63,7 @@ CASES = [
     ("sim/halfcheetah-medium-replay:full", 10),
     ("sim/maze2d-open-dense:full", 10),
 ]
-N_MEASURE = 40_000  # unlabelled steps the error is measured on
+N_MEASURE = 40_000  # unlabelled steps on which the error is measured
 
 
 def cell(dataset: str, quality: float, variant: str, seed: int) -> dict:

@@ -1,6 +1,6 @@
-"""Updates a second when many inverse dynamics models fit as one program.
+"""Measure updates per second when many inverse dynamics models are fitted in one program.
 
-python benchmarks/idm_speed.py                     # 30 of the paper's, in bfloat16 and in float32
+python benchmarks/idm_speed.py                     # 30 models of the paper, in bfloat16 and in float32
 python benchmarks/idm_speed.py --idm robust --fits 10
 """
 
@@ -20,7 +20,7 @@ from ssorl.idm.fit import fit_many
 
 
 def noise(n_episodes: int = 200, length: int = 1000, n_obs: int = 11, n_act: int = 3) -> Episodes:
-    """Hopper's shapes; what the numbers are does not matter here."""
+    """Return random data of hopper's shapes; the values do not affect the speed."""
     rng = np.random.default_rng(0)
     steps = n_episodes * length
     obs = rng.standard_normal((steps + n_episodes, n_obs)).astype(np.float32)
@@ -33,7 +33,7 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--idm", default="paper", choices=list(IDMS))
     p.add_argument("--fits", type=int, default=30)
-    p.add_argument("--chunks", type=int, default=5, help="of 1000 updates; the first, which compiles, is not counted")
+    p.add_argument("--chunks", type=int, default=5, help="chunks of 1000 updates, without the first")
     args = p.parse_args()
     eps = noise()
     for half in (True, False):

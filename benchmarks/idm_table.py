@@ -1,6 +1,6 @@
-"""Action MSE of the IDM presets on the thirteen sets at q = 10, 50, 100: all fits of one robot in one program.
+"""Measure action MSE of the IDM presets on the thirteen datasets at q = 10, 50, 100; a robot's fits are one program.
 
-    python benchmarks/idm_table.py --idm paper robust --max-seconds 500    # on a GPU; goes on where it stopped
+    python benchmarks/idm_table.py --idm paper robust --max-seconds 500    # on a GPU; resumes where it stopped
     python benchmarks/idm_table.py --idm robust --change past=0 --only hopper --sets medium-expert
     python benchmarks/idm_table.py --idm paper-quick --only hopper --seeds 0 --steps 200 --size 20000
     python benchmarks/idm_table.py --table
@@ -30,7 +30,7 @@ from ssorl.idm.label import predict
 STORE = Path(__file__).parents[1] / "results" / "idm-table.jsonl"
 QUALITIES = (10, 50, 100)
 ROBOTS = ("hopper", "walker2d", "halfcheetah", "maze2d")
-N_MEASURE = 40_000  # unlabelled steps the error is measured on
+N_MEASURE = 40_000  # unlabelled steps on which the error is measured
 
 
 def sets(robot: str) -> list[str]:
@@ -54,7 +54,7 @@ def cells_of(robot: str, idm: str, args) -> list[dict]:
 
 
 def hidden_data(whole, cell: dict):
-    """The set with the cell's actions hidden."""
+    """Return the dataset without the actions that the cell hides."""
     short = cell["dataset"].endswith("short")
     fraction = 40 / len(whole) if short else 0.1
     split = coupled(whole, fraction, cell["quality"], cell["seed"])
@@ -116,7 +116,7 @@ def table(store: Path) -> str:
 
 
 def variants(cells: list[dict], seeds: list[int]) -> str:
-    """A row an IDM, a column a dataset and quality, the mean over `seeds`."""
+    """Return a table with a row for each IDM and a column for each dataset and quality: means over `seeds`."""
     idms = list(dict.fromkeys(c["idm"] for c in cells))
     columns = list(dict.fromkeys((c["dataset"], c["quality"]) for c in cells))
     lines = ["| | " + " | ".join(f"{n} q={q}" for n, q in columns) + " |", "|---" * (len(columns) + 1) + "|"]
@@ -131,9 +131,9 @@ def variants(cells: list[dict], seeds: list[int]) -> str:
 
 
 def tables(args) -> str:
-    """What --docs asks for; all that is stored otherwise."""
+    """Return the rows that --docs selects; without it, all stored rows."""
     if args.docs == "variants":
-        return variants(stored(args.store), [0])  # the others have only that
+        return variants(stored(args.store), [0])  # other seeds are not stored for all variants
     if args.docs == "dropout":
         cells = stored(args.store)
         places = {(c["dataset"], c["quality"]) for c in cells}
@@ -150,18 +150,20 @@ def into_docs(mark: str, body: str) -> None:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--idm", nargs="+", default=["paper", "robust"], choices=list(IDMS))
-    p.add_argument("--change", nargs="*", default=[], help="settings to change, past=0 for one; the cells' idm says so")
+    p.add_argument(
+        "--change", nargs="*", default=[], help="settings to change, such as past=0; stored in the cells' idm"
+    )
     p.add_argument("--only", nargs="+", default=list(ROBOTS), choices=ROBOTS)
-    p.add_argument("--sets", nargs="+", help="how the datasets' names end (all)")
+    p.add_argument("--sets", nargs="+", help="suffixes of the datasets' names (default: all)")
     p.add_argument("--quality", type=int, nargs="+", default=list(QUALITIES))
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     p.add_argument("--steps", type=int)
-    p.add_argument("--size", default="full", help="steps a set")
-    p.add_argument("--max-seconds", type=float, default=float("inf"), help="begin no group after so long")
+    p.add_argument("--size", default="full", help="size of the datasets")
+    p.add_argument("--max-seconds", type=float, default=float("inf"), help="start no group after this")
     p.add_argument("--store", type=Path, default=STORE)
-    p.add_argument("--commit", help="where the code has no repository around it")
-    p.add_argument("--table", action="store_true", help="only print what is stored")
-    p.add_argument("--docs", metavar="MARK", help="and put it into docs/idm.md: full, variants or dropout")
+    p.add_argument("--commit", help="the commit, if the code is not in a repository")
+    p.add_argument("--table", action="store_true", help="only print stored results")
+    p.add_argument("--docs", metavar="MARK", help="write the table to docs/idm.md: full, variants or dropout")
     args = p.parse_args()
     args.store.parent.mkdir(exist_ok=True)
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Where the time of an update goes: the device's kernels by the time they take, of an agent or of IDM fits.
+"""Profile updates of an agent or of IDM fits: the device's kernels by the time that they take.
 
     python benchmarks/kernels.py dt:256:1 td3bc:5120:30     # AGENT:BATCH:RUNS as in agent_speed.py; on a GPU, 60 s each
     python benchmarks/kernels.py idm:paper:12               # idm:CONFIG:FITS
@@ -34,14 +34,13 @@ Event = tuple[str, float, float]  # name, start and length in nanoseconds
 
 
 class SeenError(Exception):
-    """What was wanted is recorded; the rest of the training need not be done."""
+    """The profile is recorded, so the rest of the training is not needed."""
 
 
 def recorded(case: str, updates: int, folder: str) -> float:
-    """Two calls of the device, of so many updates each: the first compiles and the second is recorded. Its seconds."""
+    """Do two calls of the device: the first compiles, the second is recorded. Return the seconds of the second."""
     name, which, many = case.split(":")
     eps, calls, took = noise(), [], []
-    # By name: the package has functions of these names too.
     module = import_module("ssorl.idm.fit" if name == "idm" else "ssorl.training.engine")
     place = "_chunk" if name == "idm" else "chunk"
     plain = getattr(module, place)
@@ -68,18 +67,18 @@ def recorded(case: str, updates: int, folder: str) -> float:
 
 
 def events_in(folder: str) -> tuple[str, list[Event]]:
-    """Where the events are from, and the events."""
+    """Return the source of the events, and the events."""
     data = ProfileData.from_file(str(max(Path(folder).rglob("*.xplane.pb"))))
     planes = {plane.name: plane for plane in data.planes}
     device = next((name for name in sorted(planes) if name.startswith("/device:") and "CUSTOM" not in name), None)
     lines = list(planes[device or "/host:CPU"].lines)
-    # A GPU's streams have lines; others, if there are any, tell their kernels again by module or operation.
+    # A GPU's streams have their own lines; other lines repeat the kernels by module or operation.
     own = [line for line in lines if line.name.startswith("Stream" if device else "tf_XLA")] or lines
     return device or "/host:CPU", [(e.name, e.start_ns, e.duration_ns) for x in own for e in x.events if e.duration_ns]
 
 
 def idle(events: list[Event]) -> float:
-    """The share of the time from first to last that no event covers."""
+    """Return the share of the time from first to last event that no event covers."""
     spans = sorted((start, start + length) for _, start, length in events)
     covered, end = 0.0, spans[0][0]
     for start, stop in spans:
@@ -126,8 +125,8 @@ def show(told: dict) -> None:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("case", nargs="+", help="AGENT:BATCH:RUNS or idm:CONFIG:FITS")
-    p.add_argument("--updates", type=int, default=20, help="under the profiler; a multiple of the agent's period")
-    p.add_argument("--rows", type=int, default=60, help="kernels told")
+    p.add_argument("--updates", type=int, default=20, help="updates to profile; a multiple of the agent's period")
+    p.add_argument("--rows", type=int, default=60, help="kernels to list")
     p.add_argument("--store", type=Path)
     args = p.parse_args()
     for case in args.case:

@@ -1,4 +1,4 @@
-"""Labelling 2M hopper-size steps on this machine: python benchmarks/label.py [--idm NAME] [--json]
+"""Measure labelling of 2M hopper-size steps on this machine: python benchmarks/label.py [--idm NAME] [--json]
 
 The weights are random, which takes as long as any. A fresh process measures, so its peak memory is its own.
 """
@@ -15,7 +15,7 @@ TARGETS = {"label_s": 10.0, "peak_over_data": 1.0}
 
 
 def measure(name: str) -> dict:
-    """Seconds, and peak memory beyond the input; compiling is told apart."""
+    """Return seconds, with compilation separately, and peak memory beyond the input."""
     import jax
     import numpy as np
 
@@ -53,7 +53,7 @@ def measure(name: str) -> dict:
         "members": config.members,
         "compile_s": compiled - began,
         "label_s": done - compiled,
-        "label_cpu_s": busy,  # of all cores: on a machine with other work it tells more
+        "label_cpu_s": busy,  # of all cores; on a busy machine this is more reliable than wall time
         "data_mb": data / 1e6,
         "peak_mb": (peak_bytes() - before) / 1e6,
         "peak_over_data": (peak_bytes() - before) / data,

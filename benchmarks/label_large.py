@@ -1,4 +1,4 @@
-"""Labelling a file of 20M hopper-size steps in bounded memory: python benchmarks/label_large.py [--json FILE]
+"""Measure labelling of 20M hopper-size steps in bounded memory: python benchmarks/label_large.py [--json FILE]
 
 A tenth of the trajectories has actions; the others are to be filled. The file is written some trajectories at a time by
 a process of its own, then `ssorl label --stream --preset quick` labels it, and the system tells that process's peak
@@ -19,7 +19,7 @@ TOGETHER = 200  # trajectories simulated and written together
 
 
 def write(path: Path, n_steps: int) -> None:
-    """D4RL's layout, gzip included: a stable linear system, pushed about by bounded actions and some noise."""
+    """Write a file in D4RL's layout with gzip: a stable linear system with bounded actions and noise."""
     import h5py
     import numpy as np
 
@@ -56,7 +56,7 @@ def write(path: Path, n_steps: int) -> None:
 
 
 def label(source: Path, out: Path, flags: list[str]) -> dict:
-    """Seconds and peak memory of the command."""
+    """Return seconds and peak memory of the command."""
     command = [Path(sys.executable).with_name("ssorl"), "label", source, "--out", out, "--preset", "quick", "--json"]
     began = time.perf_counter()
     with tempfile.TemporaryFile() as told:
@@ -81,10 +81,10 @@ def label(source: Path, out: Path, flags: list[str]) -> dict:
 def main() -> None:
     args = argparse.ArgumentParser()
     args.add_argument("--steps", type=int, default=20_000_000)
-    args.add_argument("--folder", type=Path, help="where the files go (a temporary folder)")
+    args.add_argument("--folder", type=Path, help="folder of the files (default: a temporary folder)")
     args.add_argument("--to", default=".hdf5", choices=[".hdf5", ".npz"])
     args.add_argument("--at-once", action="store_true")
-    args.add_argument("--json", type=Path, help="append what was measured to this file")
+    args.add_argument("--json", type=Path, help="append the measurements to this file")
     args.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     args = args.parse_args()
     if args.write:

@@ -1,4 +1,4 @@
-"""Loading 2M hopper-size transitions from a D4RL file, and a coupled split of them: python benchmarks/load.py [--json]
+"""Measure loading of 2M transitions of a D4RL file, and a coupled split: python benchmarks/load.py [--json]
 
 The file is written into a temporary folder; a fresh process loads it, so its peak memory is that of the load alone.
 """
@@ -16,7 +16,7 @@ TARGETS = {"load_s": 6.0, "peak_over_raw": 2.2, "split_s": 0.2}
 
 
 def write(path: Path) -> None:
-    """A file as D4RL's own scripts write it, gzip included; states wander as a robot's do, not white noise."""
+    """Write a file like D4RL's scripts, with gzip; states change smoothly like a robot's, unlike white noise."""
     import h5py
     import numpy as np
 
@@ -38,8 +38,8 @@ def write(path: Path) -> None:
 
 
 def measure(path: Path) -> dict:
-    """Times and peak memory of this process, which has done nothing else."""
-    import ssorl.data.formats.d4rl  # noqa: F401  what is imported is not what is measured
+    """Return times and peak memory of this process, which has done nothing else."""
+    import ssorl.data.formats.d4rl  # noqa: F401  the import is not part of the measurement
     from ssorl.data import apply, coupled, load
 
     before = peak_bytes()
@@ -81,7 +81,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--measure"]:
         return print(json.dumps(measure(Path(sys.argv[2]))))
     with tempfile.TemporaryDirectory() as folder:
-        # Each step in a process of its own: a child inherits the peak (ru_maxrss) of a parent that held the arrays.
+        # Each step runs in its own process, because a child inherits the peak memory (ru_maxrss) of its parent.
         path = str(Path(folder) / "benchmark.hdf5")
         subprocess.run([sys.executable, __file__, "--write", path], check=True)
         done = subprocess.run([sys.executable, __file__, "--measure", path], check=True, capture_output=True, text=True)

@@ -1,6 +1,6 @@
-"""Is it the start of an episode by which self-trained labels spoil a policy? Labels of two models, swapped there alone.
+"""Test whether self-trained labels harm policies at the start of episodes: labels of two models, swapped only there.
 
-    python benchmarks/mended_start.py label --quality 100 --seeds 0 1     # two sets of labels a split, into --work
+    python benchmarks/mended_start.py label --quality 100 --seeds 0 1     # two sets of labels per split, into --work
     python benchmarks/mended_start.py train bc --quality 100 --seeds 0 1  # lines to results/mended-start.jsonl
     python benchmarks/mended_start.py                                     # docs/idm.md's table
 
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 STORE, PAGE = ROOT / "results" / "mended-start.jsonl", ROOT / "docs" / "idm.md"
 ENV, MEMBERS, ROUNDS = "walker2d", 2, 3
 START = 100  # steps of an episode
-FALLEN = 10  # points: a walker that falls soon after its start earns less
+FALLEN = 10  # score below which the walker fell soon after its start
 SETTINGS = {
     "bc": {"preset": "paper", "hidden": (256, 256), "batch": 256, "updates": 30_000},
     "dt": {"preset": "quick"},
@@ -63,7 +63,7 @@ def label(work: Path, quality: float, seed: int) -> None:
 
 
 def labelled(work: Path, quality: float, seed: int, variant: str) -> tuple[Episodes, float]:
-    """The trajectories as this variant fills them in, and the squared error of what was filled in."""
+    """Return the trajectories with this variant's labels, and the squared error of the labels."""
     task, told = split(quality, seed), read_npz(work / f"{quality:g}-{seed}.npz")
     eps, steps = task.data, np.flatnonzero(~task.data.labelled)
     true = task.whole.scaled_actions()
@@ -76,7 +76,7 @@ def labelled(work: Path, quality: float, seed: int, variant: str) -> tuple[Episo
     first, others = (labels[name] for name in VARIANTS[variant])
     filled = np.where(early[:, None], first, others)
     act = eps.act.copy()
-    act[steps] = filled  # walker2d's actions are within [-1, 1] as they are
+    act[steps] = filled  # walker2d's actions are in [-1, 1] without scaling
     return eps.with_actions(act), float(np.square(filled - true[steps]).mean())
 
 
@@ -101,7 +101,7 @@ def learn(name: str, work: Path, quality: float, seed: int, variant: str, episod
 
 
 def table() -> str:
-    """A row a variant: means over seeds and the looks of the second half of a training."""
+    """Print a row for each variant: means over seeds and the snapshots of the second half of a training."""
     told = [json.loads(line) for line in STORE.read_text().splitlines()]
     agents = list(dict.fromkeys(one["agent"] for one in told))
     heads = ["q", "labels", "MSE"]

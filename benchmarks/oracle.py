@@ -1,7 +1,7 @@
-"""What the agents earn when no action is missing: the check of every agent against published scores.
+"""Measure the agents' returns with all actions known, to check every agent against published scores.
 
     python benchmarks/oracle.py train td3bc hopper --seeds 5      # on a GPU: snapshots of policies to --work
-    python benchmarks/oracle.py judge td3bc hopper                # plays them all at once, lines to --store
+    python benchmarks/oracle.py judge td3bc hopper                # evaluates all of them at once, lines to --store
     python benchmarks/oracle.py table
 
 Trains on the full-size medium-expert set with the paper's settings (--set changes some), keeps the policy and its
@@ -50,7 +50,7 @@ def train(args) -> None:
     loaded = time.perf_counter()
 
     def keep(scaler: Standardiser, curve: dict) -> dict:
-        """All policies so far, at every look: a training that is cut short has shown what it did."""
+        """Save all policies at every snapshot, so that a training that is stopped has results."""
         rate = sum(n for _, n in rates[2:]) / (rates[-1][0] - rates[1][0]) if len(rates) > 2 else 0.0
         about = {
             "agent": args.agent, "env": args.env, "level": args.level, "size": args.size, "settings": asdict(agent),
@@ -100,7 +100,7 @@ def judge(args) -> None:
         params = jax.tree.unflatten(tree, [data[f"{which}{i}"][looks, seed].mean(0) for i in range(n_leaves)])
         return TrainedPolicy(agent, params, scaler, data["low"], data["high"])
 
-    # Beside the two policies of each look: the mean of the weights of the last few looks, a longer average.
+    # Besides the two policies of each snapshot: a longer average, the mean weights of the last few snapshots.
     kinds = {"last": ("policy", 1), "average": ("average", 1)} | {f"mean{m}": ("average", m) for m in args.means}
     jobs = [
         (kind, look, seed)
@@ -141,19 +141,19 @@ def main() -> None:
     p.add_argument("agent", nargs="?", default="td3bc")
     p.add_argument("env", nargs="?", default="hopper")
     p.add_argument("--preset", default="paper")
-    p.add_argument("--set", nargs="*", default=[], help="settings to change, updates=50000 for one")
-    p.add_argument("--tag", default="", help="of the file in --work")
+    p.add_argument("--set", nargs="*", default=[], help="settings to change, such as updates=50000")
+    p.add_argument("--tag", default="", help="suffix of the file in --work")
     p.add_argument("--level", default=LEVEL)
     p.add_argument("--size", default="full")
-    p.add_argument("--data", help="a file or id instead of sim/ENV-LEVEL:SIZE")
+    p.add_argument("--data", help="a file or dataset id instead of sim/ENV-LEVEL:SIZE")
     p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--every", type=int, default=10_000)
-    p.add_argument("--after", type=int, default=100_000, help="keep policies from here on")
-    p.add_argument("--stride", type=int, default=1, help="play every so manyth look")
-    p.add_argument("--means", type=int, nargs="*", default=[5], help="looks whose weights are averaged")
-    p.add_argument("--looks", type=int, default=10, help="of the table's last column")
+    p.add_argument("--after", type=int, default=100_000, help="save policies from this update on")
+    p.add_argument("--stride", type=int, default=1, help="evaluate every STRIDE-th snapshot")
+    p.add_argument("--means", type=int, nargs="*", default=[5], help="numbers of snapshots whose weights are averaged")
+    p.add_argument("--looks", type=int, default=10, help="snapshots in the table's last column")
     p.add_argument("--episodes", type=int, default=30)
-    p.add_argument("--folder", type=Path, help="for checkpoints: the same command goes on where it was stopped")
+    p.add_argument("--folder", type=Path, help="folder for checkpoints; the same command then resumes")
     p.add_argument("--work", type=Path, default=Path("runs/oracle"))
     p.add_argument("--store", type=Path, default=STORE)
     p.add_argument("--commit")

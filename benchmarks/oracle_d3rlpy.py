@@ -1,9 +1,9 @@
-"""d3rlpy's TD3+BC or CQL on our data, judged in our simulator: is a low score the method's, the data's, our code's?
+"""Evaluate d3rlpy's TD3+BC or CQL on our data and simulator, to find whether low scores come from our code.
 
-    python benchmarks/oracle_d3rlpy.py data hopper FOLDER                       # standardised as our agents see it
+    python benchmarks/oracle_d3rlpy.py data hopper FOLDER                       # standardised as for our agents
     PATH/TO/d3rlpy/python benchmarks/oracle_d3rlpy.py train FOLDER --seed 0     # an environment that has d3rlpy
     python benchmarks/oracle_d3rlpy.py judge hopper FOLDER --seed 0             # appends to results/oracle-d3rlpy.jsonl
-    python benchmarks/oracle_d3rlpy.py ours hopper FOLDER --seed 0              # our own training, judged alike
+    python benchmarks/oracle_d3rlpy.py ours hopper FOLDER --seed 0              # our training, evaluated likewise
 
 `--level medium` is of hopper-medium and so on. Both sides have batch 256. TD3+BC has two hidden layers of 256 and the
 settings of its paper; CQL (--agent cql) our `quick` preset, for a CPU: two of 128, three actions of each kind, weight
@@ -20,7 +20,7 @@ import numpy as np
 
 STORE = Path(__file__).parents[1] / "results" / "oracle-d3rlpy.jsonl"
 LAYERS = 3
-LEVEL = "medium-expert"  # of lines that do not say
+LEVEL = "medium-expert"  # level of lines without one
 
 
 def data(name: str, folder: Path) -> None:
@@ -76,7 +76,7 @@ def train(folder: Path, name: str, seed: int, updates: int, every: int, threads:
     for at in range(every, updates + 1, every):
         for _ in range(every):
             agent.update(dataset.sample_transition_batch(config.batch_size))
-        # CQL's policy has the deviations' layer last, which the judge leaves out.
+        # The last layer of CQL's policy is that of the standard deviation, which the evaluation does not need.
         arrays = [p.detach().numpy() for p in agent.impl.policy.parameters()]
         path = folder / f"{seed}-{at}.npz"
         np.savez(path.with_suffix(".part.npz"), *arrays)

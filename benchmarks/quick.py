@@ -1,8 +1,8 @@
-"""Which settings of TD3+BC show on a small budget what unlabelled trajectories are worth: settings x variants x seeds.
+"""Compare quick settings of TD3+BC by how clearly they show the gain of SS: settings x variants x seeds.
 
-    python benchmarks/quick.py labels --seeds 100 110      # on a GPU: the proxies of each seed
+    python benchmarks/quick.py labels --seeds 100 110      # on a GPU: the proxy actions of each seed
     python benchmarks/quick.py train                       # every setting of SETTINGS, policies to --work
-    JAX_PLATFORMS=cpu python benchmarks/quick.py judge     # lets them play as they come, lines to --store
+    JAX_PLATFORMS=cpu python benchmarks/quick.py judge     # evaluates policies as they are written, lines to --store
     python benchmarks/quick.py table
 
 The seeds are others than those that docs/run.md reports on: settings are chosen here and judged there.
@@ -30,7 +30,7 @@ from ssorl.utils.files import write_npz
 
 STORE = Path(__file__).parents[1] / "results" / "quick-tuning.jsonl"
 DATA, QUALITY = "sim/hopper-medium-expert", 50
-LOOKS = [5_000, 10_000, 20_000]  # the last is where training ends
+LOOKS = [5_000, 10_000, 20_000]  # training ends at the last
 VARIANTS = ("baseline", "ss", "oracle")
 NARROW = "hidden=(128,128)"
 FAST, SLOW = "critic_lr=1e-3 actor_lr=1e-3", "critic_lr=3e-4 actor_lr=3e-4"
@@ -171,8 +171,8 @@ def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=("labels", "train", "judge", "table"))
     p.add_argument("--seeds", type=int, nargs=2, default=(100, 110), metavar=("FIRST", "END"))
-    p.add_argument("--looks", type=int, nargs="+", help="in place of LOOKS; each a multiple of the first")
-    p.add_argument("--settings", nargs="+", help="in place of SETTINGS")
+    p.add_argument("--looks", type=int, nargs="+", help="updates of snapshots; multiples of the first")
+    p.add_argument("--settings", nargs="+", help="names of settings, instead of all in SETTINGS")
     p.add_argument("--episodes", type=int, default=10)
     p.add_argument("--work", type=Path, default=Path("runs/quick"))
     p.add_argument("--store", type=Path, default=STORE)

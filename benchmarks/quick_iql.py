@@ -1,4 +1,4 @@
-"""Which temperature suits IQL's short training on a CPU: oracles of the default-size medium-expert sets.
+"""Compare temperatures for IQL's quick preset on a CPU: oracles of the default-size medium-expert datasets.
 
     python benchmarks/quick_iql.py hopper            # four seeds at each temperature, lines to results/quick-iql.jsonl
     python benchmarks/quick_iql.py --table

@@ -1,4 +1,4 @@
-"""Where self-trained labels are wrong: their error by the time of an episode, after one round and after the last.
+"""Measure the error of self-trained labels by time of the episode, after the first and after the last round.
 
     python benchmarks/self_training.py walker2d --quality 50 100 --seeds 0 1    # lines to results/self-training.jsonl
     python benchmarks/self_training.py                                           # docs/idm.md's table
@@ -28,14 +28,14 @@ MEMBERS, ROUNDS = 2, 3
 
 
 def errors(one: Round, task, steps: np.ndarray, true: np.ndarray, at: np.ndarray) -> dict[str, float]:
-    """Mean squared error of a round's labels, over all steps and by the time of the episode."""
+    """Return the mean squared error of a round's labels, over all steps and by time of the episode."""
     off = np.square(np.clip(predict(one.idm, task.data, steps).mean, -1, 1) - true).mean(1)
     told = {name: float(off[(at >= low) & (at < high)].mean()) for name, (low, high) in TIMES.items()}
     return {"all": float(off.mean())} | told
 
 
 def measure(env: str, quality: float, seed: int) -> dict:
-    """One split: the errors after each round, and when in an episode the steps lie that each round learnt from."""
+    """Return, for one split, the errors after each round, and the times of the steps that each round trained on."""
     began = time.perf_counter()
     task = ssorl.split(ssorl.load(f"sim/{env}-medium-expert"), fraction=0.1, quality=quality, seed=seed)
     rounds = self_train(task.data, IDMS["paper-quick"], MEMBERS, ROUNDS, seed)
@@ -56,7 +56,7 @@ def measure(env: str, quality: float, seed: int) -> dict:
 
 
 def table() -> str:
-    """A row a dataset and quality, means over seeds."""
+    """Print a row for each dataset and quality: means over seeds."""
     places: dict[tuple, list[dict]] = {}
     for told in map(json.loads, STORE.read_text().splitlines()):
         places.setdefault((told["env"], told["quality"]), []).append(told)

@@ -1,4 +1,4 @@
-"""Steps per second of the batched simulators: python benchmarks/simulator.py"""
+"""Measure steps per second of the batched simulators: python benchmarks/simulator.py"""
 
 import time
 
