@@ -177,7 +177,7 @@ class Side:
 
 
 def compare(sides: dict[str, Side], rounds: int) -> dict:
-    told = {}
+    results = {}
     for name, target in TARGETS.items():
         for side in sides.values():
             side.ask(name)  # the first slice compiles, on either side
@@ -190,8 +190,8 @@ def compare(sides: dict[str, Side], rounds: int) -> dict:
         verdict = "met" if ratio >= target else "MISSED"
         print(f"{name}: {rate['ssorl']:.1f} updates/s, d3rlpy {rate['d3rlpy']:.1f}: {ratio:.2f} times, ", end="")
         print(f"target {target:g}: {verdict}", flush=True)
-        told[name] = {"updates_per_second": rate, "ratio": round(ratio, 3), "target": target, "slices": slices}
-    return told
+        results[name] = {"updates_per_second": rate, "ratio": round(ratio, 3), "target": target, "slices": slices}
+    return results
 
 
 def commit() -> str:
@@ -227,7 +227,7 @@ def main() -> None:
             "d3rlpy": Side(python, "d3rlpy", str(folder / "data.npz"), folder / "d3rlpy.log"),
         }
         versions = {side: process.answer() for side, process in sides.items()}
-        told = compare(sides, args.rounds)
+        results = compare(sides, args.rounds)
         for process in sides.values():
             process.stop()
     result = {
@@ -235,7 +235,7 @@ def main() -> None:
         "batch": BATCH,
         "networks": NETS,
         "sampled_actions": N_ACTIONS,
-        "agents": told,
+        "agents": results,
         **began,
         "load_average_after": os.getloadavg()[0],
         "hardware": cpu(),

@@ -35,7 +35,7 @@ def rliable_side() -> dict:
     from rliable import library, metrics
 
     x, y = scores(0.0).T, scores(1.0).T - 6
-    found: dict = {"version": version("rliable"), "numpy": np.__version__}
+    results: dict = {"version": version("rliable"), "numpy": np.__version__}
     alone = {"iqm": metrics.aggregate_iqm, "mean": metrics.aggregate_mean, "median": metrics.aggregate_median}
     started = time.perf_counter()
     np.random.seed(0)  # noqa: NPY002 - rliable draws from the global generator
@@ -43,14 +43,14 @@ def rliable_side() -> dict:
         point, ends = library.get_interval_estimates(
             {"x": x}, lambda s, f=function: np.array([f(s)]), reps=REPLICATIONS
         )
-        found[name] = [float(point["x"][0]), *ends["x"].ravel().tolist()]
+        results[name] = [float(point["x"][0]), *ends["x"].ravel().tolist()]
     point, ends = library.get_interval_estimates(
         {"xy": (x, y)},
         lambda a, b: np.array([metrics.probability_of_improvement(a, b)]),
         reps=2000,  # few, because it calls SciPy for each resample of each task
     )
-    found["improvement"] = [float(point["xy"][0]), *ends["xy"].ravel().tolist()]
-    return {**found, "seconds": time.perf_counter() - started}
+    results["improvement"] = [float(point["xy"][0]), *ends["xy"].ravel().tolist()]
+    return {**results, "seconds": time.perf_counter() - started}
 
 
 def ours() -> dict:
@@ -58,11 +58,11 @@ def ours() -> dict:
 
     x, y = list(scores(0.0)), list(scores(1.0) - 6)
     started = time.perf_counter()
-    found: dict = {
+    results: dict = {
         f.__name__: list(statistics.estimate(f, x)) for f in (statistics.iqm, statistics.mean, statistics.median)
     }
-    found["improvement"] = list(statistics.estimate(statistics.improvement, x, y))
-    return {**found, "seconds": time.perf_counter() - started}
+    results["improvement"] = list(statistics.estimate(statistics.improvement, x, y))
+    return {**results, "seconds": time.perf_counter() - started}
 
 
 def main() -> None:
@@ -79,8 +79,8 @@ def main() -> None:
             subprocess.run([sys.executable, "-m", "venv", folder], check=True)
             python = f"{folder}/bin/python"
             subprocess.run([python, "-m", "pip", "install", "-q", *RLIABLE], check=True)
-        told = subprocess.run([python, Path(__file__), "--side"], check=True, capture_output=True, text=True).stdout
-    theirs, mine, fine = json.loads(told.splitlines()[-1]), ours(), True
+        output = subprocess.run([python, Path(__file__), "--side"], check=True, capture_output=True, text=True).stdout
+    theirs, mine, fine = json.loads(output.splitlines()[-1]), ours(), True
     print(f"rliable {theirs['version']}: {theirs['seconds']:.1f} s; ours: {mine['seconds']:.2f} s")
     for name in ("iqm", "mean", "median", "improvement"):
         (a, low, high), (b, *ends) = theirs[name], mine[name]

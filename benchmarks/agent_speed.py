@@ -61,9 +61,9 @@ def measure(case: str, half: bool | None, seconds: float) -> dict:
     fused: list[bool] = []
 
     def watched(*args):
-        found = kernel_for(*args)
-        fused.append(found is not None)
-        return found
+        kernel = kernel_for(*args)
+        fused.append(kernel is not None)
+        return kernel
 
     def progress(n: int, note: str) -> None:
         at.append(time.perf_counter())
@@ -100,11 +100,11 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     for case in args.case:
         half = None if args.half is None else args.half == "True"
-        told = measure(case, half, args.seconds) | {"commit": args.commit or commit or None}
-        print(json.dumps({k: v for k, v in told.items() if k != "settings"}), flush=True)
+        record = measure(case, half, args.seconds) | {"commit": args.commit or commit or None}
+        print(json.dumps({k: v for k, v in record.items() if k != "settings"}), flush=True)
         if args.store:
             with args.store.open("a") as file:
-                file.write(json.dumps(told) + "\n")
+                file.write(json.dumps(record) + "\n")
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def functions(f: Any) -> dict[str, Any]:
 
 def inputs(ask: slice, batch: int, tokens: int, heads: int, size: int) -> list[tuple]:
     """Return four sets of parts, biases, seed and cotangent for one call, because of the host's time per call."""
-    n, found = len(range(tokens)[ask]), []
+    n, inputs = len(range(tokens)[ask]), []
     cuts = [(tokens, 3)] if n == tokens else [(n, 1), (tokens, 2)]
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -84,8 +84,8 @@ def inputs(ask: slice, batch: int, tokens: int, heads: int, size: int) -> list[t
         )
         biases = tuple(jnp.asarray(0.1 * rng.standard_normal((c[1], heads, size)), jnp.float32) for c in cuts)
         dy = jnp.asarray(rng.standard_normal((batch, n, heads, size)), jnp.bfloat16)
-        found.append((parts, biases, jnp.uint32(seed), dy))
-    return found
+        inputs.append((parts, biases, jnp.uint32(seed), dy))
+    return inputs
 
 
 def plain_add(stream: jax.Array, product: jax.Array, bias: jax.Array, norm: Any, seed: jax.Array) -> Any:
@@ -102,21 +102,21 @@ def kernel_add(
 
 def add_functions(f: Any) -> dict[str, Any]:
     def both(stream, product, bias, norm, seed, dy):
-        found, back = jax.vjp(lambda *args: f(*args, seed), stream, product, bias, norm)
-        return found, back(dy)
+        values, back = jax.vjp(lambda *args: f(*args, seed), stream, product, bias, norm)
+        return values, back(dy)
 
     return {"forward": lambda *args: f(*args[:-1]), "both": both}
 
 
 def add_inputs(*shape: int) -> list[tuple]:
     """Return four sets of stream, product, bias, norm, seed and cotangents."""
-    found = []
+    inputs = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
         stream, product, *dy = (jnp.asarray(rng.standard_normal(shape, np.float32), jnp.bfloat16) for _ in range(4))
         bias, gain, offset = (jnp.asarray(rng.standard_normal(shape[-1]), jnp.float32) for _ in range(3))
-        found.append((stream, product, bias, {"gain": gain, "bias": offset}, jnp.uint32(seed), tuple(dy)))
-    return found
+        inputs.append((stream, product, bias, {"gain": gain, "bias": offset}, jnp.uint32(seed), tuple(dy)))
+    return inputs
 
 
 def seconds(f: Any, given: list[tuple], n: int) -> float:
@@ -129,12 +129,12 @@ def seconds(f: Any, given: list[tuple], n: int) -> float:
     return best
 
 
-def off(some: Any, others: Any) -> float:
-    def one(a, b):
+def off(a: Any, b: Any) -> float:
+    def off_array(a, b):
         a, b = a.astype(jnp.float32), b.astype(jnp.float32)
         return jnp.sqrt(jnp.square(a - b).mean() / jnp.square(b).mean())
 
-    return max(float(one(a, b)) for a, b in zip(jax.tree.leaves(some), jax.tree.leaves(others), strict=True))
+    return max(float(off_array(x, y)) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
 def cases(small: bool) -> Iterator[tuple[str, str, Any, Any, Any]]:
@@ -172,7 +172,7 @@ def main() -> None:
                 print(json.dumps(line | {"error": "no time left for this and what follows"}), flush=True)
                 return
             try:
-                g = jax.jit(lambda many, g=g: [g(*one) for one in many])
+                g = jax.jit(lambda many, g=g: [g(*x) for x in many])
                 out = jax.block_until_ready(g(given))[0]
                 line["us"] = round(1e6 * seconds(g, given, 1 if args.small else 10), 1)
                 if way == "plain":

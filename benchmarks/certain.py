@@ -30,11 +30,11 @@ def pack(store: Path) -> None:
 
 def table() -> str:
     scores: dict[tuple, list[float]] = {}
-    for told in map(json.loads, PACKED.read_text().splitlines()):
-        cell = told["cell"]
+    for record in map(json.loads, PACKED.read_text().splitlines()):
+        cell = record["cell"]
         labels = ("robust" if cell["idm"].get("ranks") else "paper") if cell["idm"] else cell["variant"]
         where = cell["dataset"].removeprefix("sim/").partition(":")[0], labels, cell["certain"]
-        scores.setdefault(where, []).append(told["result"]["scores"]["average"])
+        scores.setdefault(where, []).append(record["result"]["scores"]["average"])
     heads = [
         "labelled alone",
         *(f"{idm}, {share}" for idm in ("paper", "robust") for share in SHARES.values()),
@@ -43,8 +43,8 @@ def table() -> str:
     columns = [("baseline", None), *((idm, share) for idm in ("paper", "robust") for share in SHARES), ("oracle", None)]
     lines = [f"| dataset | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for dataset in sorted({where[0] for where in scores}):
-        told = (statistics.estimate(statistics.mean, [scores[dataset, *column]]) for column in columns)
-        lines.append(f"| {dataset} | {' | '.join(f'{x.value:.0f} [{x.low:.0f}, {x.high:.0f}]' for x in told)} |")
+        intervals = (statistics.estimate(statistics.mean, [scores[dataset, *column]]) for column in columns)
+        lines.append(f"| {dataset} | {' | '.join(f'{x.value:.0f} [{x.low:.0f}, {x.high:.0f}]' for x in intervals)} |")
     return "\n".join(lines)
 
 

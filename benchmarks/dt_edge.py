@@ -53,17 +53,17 @@ def distance(agent, params, scaler, eps) -> dict[str, float]:
     pool = jax.tree.map(jnp.asarray, make_pool(eps, steps, len(steps)))
 
     @jax.jit
-    def some(key):
+    def draw_batch(key):
         batch = agent.view.draw(table, pool, key)
         mean = linear(params["mean"], agent.features(params, batch, STATES))
         return jnp.square(jnp.tanh(mean) - batch.act).mean(-1), batch.time, batch.mask
 
-    batches = [some(key) for key in jax.random.split(jax.random.key(0), 100)]
+    batches = [draw_batch(key) for key in jax.random.split(jax.random.key(0), 100)]
     off, time, mask = (np.concatenate(x) for x in zip(*batches, strict=True))
     return {"off_early": float(off[mask & (time < 100)].mean()), "off_later": float(off[mask & (time >= 100)].mean())}
 
 
-def one(env: str, labels: str, seed: int):
+def train_edges(env: str, labels: str, seed: int):
     """Train at each edge."""
     whole, eps = ssorl.load(f"sim/{env}-medium-expert"), labelled(env, labels, seed)
     on_it = float((np.abs(eps.scaled_actions()) > 1 - 1e-6).any(1).mean())
@@ -75,15 +75,15 @@ def one(env: str, labels: str, seed: int):
             if look.at > agent.updates // 2:
                 trees = (look.average, jax.vmap(agent.policy)(look.state))
                 first = [jax.device_get(jax.tree.map(itemgetter(0), tree)) for tree in trees]
-                some = [TrainedPolicy(agent, tree, look.scalers[0], eps.meta.low, eps.meta.high) for tree in first]
-                played.append(evaluate(some, env, EPISODES).normalised.mean(1))
+                policies = [TrainedPolicy(agent, tree, look.scalers[0], eps.meta.low, eps.meta.high) for tree in first]
+                played.append(evaluate(policies, env, EPISODES).normalised.mean(1))
 
         done = train_many(agent, [TrainingRun(eps, seed)], every=500, callback=play)[0]
         average, last = (round(float(x), 1) for x in np.mean(played, 0))
-        told = {"env": env, "labels": labels, "edge": edge, "seed": seed, "last": last, "average": average}
-        told |= distance(agent, done.average, done.scaler, whole)
-        told |= {"steps_on_a_limit": round(on_it, 4), "looks": [x.round(1).tolist() for x in played]}
-        yield told | {
+        record = {"env": env, "labels": labels, "edge": edge, "seed": seed, "last": last, "average": average}
+        record |= distance(agent, done.average, done.scaler, whole)
+        record |= {"steps_on_a_limit": round(on_it, 4), "looks": [x.round(1).tolist() for x in played]}
+        yield record | {
             "seconds": round(time.perf_counter() - began),
             "settings": asdict(agent),
             **provenance.everything(),
@@ -98,7 +98,7 @@ def main() -> None:
     args = p.parse_args()
     for seed in args.seeds:
         for labels in args.labels:
-            for cell in one(args.env, labels, seed):
+            for cell in train_edges(args.env, labels, seed):
                 print({k: v for k, v in cell.items() if k not in ("settings", "versions", "hardware")}, flush=True)
                 with STORE.open("a") as file:
                     file.write(json.dumps(cell) + "\n")

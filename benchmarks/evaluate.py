@@ -50,7 +50,7 @@ def main() -> None:
     began, before = time.perf_counter(), time.process_time()
     scores = evaluate([expert()] * args.players, "hopper", args.episodes, threads=args.threads)
     seconds, steps = time.perf_counter() - began, int(scores.lengths.sum())
-    told = {
+    record = {
         "players": args.players,
         "episodes": args.episodes,
         "cores": len(os.sched_getaffinity(0)),
@@ -65,7 +65,7 @@ def main() -> None:
         "mean_length": float(scores.lengths.mean()),
         "mean_return": float(scores.returns.mean()),
     }
-    print(json.dumps(told))
+    print(json.dumps(record))
 
 
 if __name__ == "__main__":

@@ -66,11 +66,11 @@ def seconds(f: Any, args: tuple, n: int) -> float:
     return best
 
 
-def off(some: Any, others: Any) -> float:
-    def one(a, b):
+def off(a: Any, b: Any) -> float:
+    def off_array(a, b):
         return jnp.sqrt(jnp.square(a - b).mean() / jnp.square(b).mean())
 
-    return max(float(one(a, b)) for a, b in zip(jax.tree.leaves(some), jax.tree.leaves(others), strict=True))
+    return max(float(off_array(x, y)) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
 def measure(f: Any, args: tuple, what: str, case: tuple, plain: Any, n: int) -> tuple[dict, Any]:

@@ -41,8 +41,10 @@ def discounted(eps: Episodes) -> float:
 def values(env: str) -> None:
     for half in ("medium", "expert"):
         eps = load(f"sim/{env}-{half}:full")
-        told = {"reward_a_step": round(float(eps.rew.mean(dtype=np.float64)), 3), "from_the_start": discounted(eps)}
-        keep({"what": "values", "env": env, "half": half, "gamma": GAMMA, "length": float(eps.lengths.mean()), **told})
+        record = {"reward_a_step": round(float(eps.rew.mean(dtype=np.float64)), 3), "from_the_start": discounted(eps)}
+        keep(
+            {"what": "values", "env": env, "half": half, "gamma": GAMMA, "length": float(eps.lengths.mean()), **record}
+        )
 
 
 def trained(env: str, less: float, updates: int, every: int, episodes: int) -> None:

@@ -41,9 +41,9 @@ def main() -> None:
         at = []
         fit_many([(eps, s) for s in range(args.fits)], config, lambda n, _, at=at: at.append((time.perf_counter(), n)))
         rates = [n / (b - a) for (a, _), (b, n) in pairwise(at)]
-        told = {"idm": args.idm, "fits": args.fits, "members": config.members, "half": half}
-        told |= {"updates_per_second": round(float(np.median(rates))), "device": jax.devices()[0].device_kind}
-        print(json.dumps(told), flush=True)
+        record = {"idm": args.idm, "fits": args.fits, "members": config.members, "half": half}
+        record |= {"updates_per_second": round(float(np.median(rates))), "device": jax.devices()[0].device_kind}
+        print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ N_MEASURE = 40_000  # unlabelled steps on which the error is measured
 
 
 def sets(robot: str) -> list[str]:
-    found = [n for n in names() if n.startswith(robot) and n != f"{robot}-expert"]
-    return found + ([] if robot == "maze2d" else [f"{robot}-short"])
+    sets = [n for n in names() if n.startswith(robot) and n != f"{robot}-expert"]
+    return sets + ([] if robot == "maze2d" else [f"{robot}-short"])
 
 
 def stored(path: Path) -> list[dict]:
@@ -108,8 +108,8 @@ def table(store: Path) -> str:
         row = []
         for q in QUALITIES:
             for idm in idms:
-                found = [c["mse"] for c in cells if (c["idm"], c["dataset"], c["quality"]) == (idm, name, q)]
-                row.append(f"{np.mean(found):.4f} ± {np.std(found):.4f}" if found else "")
+                errors = [c["mse"] for c in cells if (c["idm"], c["dataset"], c["quality"]) == (idm, name, q)]
+                row.append(f"{np.mean(errors):.4f} ± {np.std(errors):.4f}" if errors else "")
         if any(row):
             lines.append(f"| {name} | " + " | ".join(row) + " |")
     return "\n".join(lines)
@@ -124,8 +124,8 @@ def variants(cells: list[dict], seeds: list[int]) -> str:
         row = []
         for name, q in columns:
             place = [c for c in cells if (c["idm"], c["dataset"], c["quality"]) == (idm, name, q)]
-            found = [c["mse"] for c in place if c["seed"] in seeds]
-            row.append(f"{np.mean(found):.4f}" if found else "")
+            errors = [c["mse"] for c in place if c["seed"] in seeds]
+            row.append(f"{np.mean(errors):.4f}" if errors else "")
         lines.append(f"| {idm} | " + " | ".join(row) + " |")
     return "\n".join(lines)
 
@@ -173,10 +173,10 @@ def main() -> None:
             if time.perf_counter() - began < args.max_seconds:
                 config = replace(IDMS[idm], steps=args.steps or IDMS[idm].steps)
                 run(robot, " ".join([idm, *args.change]), replace(config, **changes), args)
-    told = tables(args)
-    print(told)
+    text = tables(args)
+    print(text)
     if args.docs:
-        into_docs(args.docs, told)
+        into_docs(args.docs, text)
 
 
 if __name__ == "__main__":

@@ -91,18 +91,18 @@ def measure(case: str, updates: int, rows: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         took = recorded(case, updates, folder)
         plane, events = events_in(folder)
-    told = {"case": case, "updates": updates, "plane": plane, "recorded_s": round(took, 2)}
-    told |= {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
+    record = {"case": case, "updates": updates, "plane": plane, "recorded_s": round(took, 2)}
+    record |= {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
     if not events:
-        return told | {"error": "the profiler saw no kernel: there is no device's plane in what it wrote"}
+        return record | {"error": "the profiler saw no kernel: there is no device's plane in what it wrote"}
     times: dict[str, list[float]] = defaultdict(list)
     for name, _, length in events:
         times[name].append(length)
     total = sum(sum(t) for t in times.values())
-    told |= {"kernels_per_update": round(len(events) / updates, 1), "us_per_update": round(total / updates / 1e3, 1)}
-    told |= {"idle": round(idle(events), 3), "kinds": len(times)}
+    record |= {"kernels_per_update": round(len(events) / updates, 1), "us_per_update": round(total / updates / 1e3, 1)}
+    record |= {"idle": round(idle(events), 3), "kinds": len(times)}
     most = sorted(times.items(), key=lambda item: -sum(item[1]))
-    told["kernels"] = [
+    record["kernels"] = [
         {
             "share": round(sum(t) / total, 4),
             "calls": round(len(t) / updates, 2),
@@ -111,14 +111,14 @@ def measure(case: str, updates: int, rows: int) -> dict:
         }
         for name, t in most[:rows]
     ]
-    return told
+    return record
 
 
-def show(told: dict) -> None:
-    print(json.dumps({k: v for k, v in told.items() if k != "kernels"}))
-    if "kernels" in told:
+def show(record: dict) -> None:
+    print(json.dumps({k: v for k, v in record.items() if k != "kernels"}))
+    if "kernels" in record:
         print("  share  calls/update   us each  kernel")
-    for k in told.get("kernels", ()):
+    for k in record.get("kernels", ()):
         print(f"{k['share']:7.2%} {k['calls']:13.2f} {k['us']:9.1f}  {k['name'][:90]}", flush=True)
 
 
@@ -130,11 +130,11 @@ def main() -> None:
     p.add_argument("--store", type=Path)
     args = p.parse_args()
     for case in args.case:
-        told = measure(case, args.updates, args.rows)
-        show(told)
+        record = measure(case, args.updates, args.rows)
+        show(record)
         if args.store:
             with args.store.open("a") as file:
-                file.write(json.dumps(told) + "\n")
+                file.write(json.dumps(record) + "\n")
 
 
 if __name__ == "__main__":

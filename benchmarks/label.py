@@ -69,10 +69,10 @@ def main() -> None:
     if args.measure:
         return print(json.dumps(measure(args.idm)))
     command = [sys.executable, __file__, "--measure", "--idm", args.idm]
-    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    record = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     if args.json:
-        return print(json.dumps(told, indent=1))
-    for name, value in told.items():
+        return print(json.dumps(record, indent=1))
+    for name, value in record.items():
         limit = TARGETS.get(name)
         target = "" if limit is None else f"   target {limit:g}: {'met' if value <= limit else 'MISSED'}"
         print(f"{name.replace('_', ' '):20s}{value:14,.2f}{target}")

@@ -59,15 +59,15 @@ def label(source: Path, out: Path, flags: list[str]) -> dict:
     """Return seconds and peak memory of the command."""
     command = [Path(sys.executable).with_name("ssorl"), "label", source, "--out", out, "--preset", "quick", "--json"]
     began = time.perf_counter()
-    with tempfile.TemporaryFile() as told:
-        job = subprocess.Popen([*map(str, command), *flags], stdout=told)
+    with tempfile.TemporaryFile() as output:
+        job = subprocess.Popen([*map(str, command), *flags], stdout=output)
         _, status, used = os.wait4(job.pid, 0)
         job.returncode = os.waitstatus_to_exitcode(status)
         took = time.perf_counter() - began
         if job.returncode:
             raise SystemExit(job.returncode)
-        told.seek(0)
-        report = json.load(told)
+        output.seek(0)
+        report = json.load(output)
     return {
         "seconds": round(took, 1),
         "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
@@ -94,7 +94,7 @@ def main() -> None:
         if not source.exists():
             command = [sys.executable, __file__, "--write", str(source), "--steps", str(args.steps)]
             subprocess.run(command, check=True)
-        told = {
+        record = {
             "steps": args.steps,
             "file_mb": round(source.stat().st_size / 1e6),
             "arrays_mb": round(args.steps * (4 * (N_OBS + N_ACT + 1) + 1) / 1e6),
@@ -103,10 +103,10 @@ def main() -> None:
             "cores": os.cpu_count(),
             **label(source, Path(folder) / f"out{args.to}", [] if args.at_once else ["--stream"]),
         }
-    print(json.dumps(told, indent=1))
+    print(json.dumps(record, indent=1))
     if args.json:
         with args.json.open("a") as file:
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(record) + "\n")
     return None
 
 

@@ -85,11 +85,11 @@ def main() -> None:
         path = str(Path(folder) / "benchmark.hdf5")
         subprocess.run([sys.executable, __file__, "--write", path], check=True)
         done = subprocess.run([sys.executable, __file__, "--measure", path], check=True, capture_output=True, text=True)
-        told = json.loads(done.stdout)
+        record = json.loads(done.stdout)
     if "--json" in sys.argv:
-        print(json.dumps(told, indent=1))
+        print(json.dumps(record, indent=1))
         return None
-    for name, value in told.items():
+    for name, value in record.items():
         target = (
             f"   target {TARGETS[name]:g}: {'met' if value <= TARGETS[name] else 'MISSED'}" if name in TARGETS else ""
         )

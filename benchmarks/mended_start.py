@@ -64,12 +64,12 @@ def label(work: Path, quality: float, seed: int) -> None:
 
 def labelled(work: Path, quality: float, seed: int, variant: str) -> tuple[Episodes, float]:
     """Return the trajectories with this variant's labels, and the squared error of the labels."""
-    task, told = split(quality, seed), read_npz(work / f"{quality:g}-{seed}.npz")
+    task, stored = split(quality, seed), read_npz(work / f"{quality:g}-{seed}.npz")
     eps, steps = task.data, np.flatnonzero(~task.data.labelled)
     true = task.whole.scaled_actions()
     at = (np.arange(eps.n_steps) - eps.start[eps.episode_of_step])[steps]
     early = at < START
-    labels = {name: np.clip(told[name], -1, 1) for name in ("once", "last")} | {"true": true[steps]}
+    labels = {name: np.clip(stored[name], -1, 1) for name in ("once", "last")} | {"true": true[steps]}
     mended = np.random.default_rng(seed).permutation(np.flatnonzero(~early))[: early.sum()]
     labels["some true"] = labels["last"].copy()
     labels["some true"][mended] = true[steps[mended]]
@@ -102,16 +102,17 @@ def learn(name: str, work: Path, quality: float, seed: int, variant: str, episod
 
 def table() -> str:
     """Print a row for each variant: means over seeds and the snapshots of the second half of a training."""
-    told = [json.loads(line) for line in STORE.read_text().splitlines()]
-    agents = list(dict.fromkeys(one["agent"] for one in told))
+    records = [json.loads(line) for line in STORE.read_text().splitlines()]
+    agents = list(dict.fromkeys(record["agent"] for record in records))
     heads = ["q", "labels", "MSE"]
     heads += [f"{name.upper()}{what}" for name in agents for what in (": score", " of each seed", ": fallen")]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for quality, variant in product(sorted({one["quality"] for one in told}), VARIANTS):
-        mine = [one for one in told if (one["quality"], one["variant"]) == (quality, variant)]
-        row = [f"{quality:g}", variant, f"{np.mean([one['mse'] for one in mine]):.3f}"]
+    for quality, variant in product(sorted({record["quality"] for record in records}), VARIANTS):
+        mine = [record for record in records if (record["quality"], record["variant"]) == (quality, variant)]
+        row = [f"{quality:g}", variant, f"{np.mean([record['mse'] for record in mine]):.3f}"]
         for name in agents:
-            late = np.array([one["scores"][len(one["scores"]) // 2 :] for one in mine if one["agent"] == name])
+            scores = [record["scores"] for record in mine if record["agent"] == name]
+            late = np.array([x[len(x) // 2 :] for x in scores])
             if not late.size:
                 row += ["–"] * 3
                 continue
@@ -137,10 +138,10 @@ def main() -> None:
         return
     for seed in args.seeds if args.what == "train" else ():
         for variant in args.variants:
-            told = learn(args.agent, args.work, args.quality, seed, variant, args.episodes)
-            print(seed, variant, round(told["mse"], 4), told["scores"], told["seconds"], flush=True)
+            record = learn(args.agent, args.work, args.quality, seed, variant, args.episodes)
+            print(seed, variant, round(record["mse"], 4), record["scores"], record["seconds"], flush=True)
             with STORE.open("a") as file:
-                file.write(json.dumps(told) + "\n")
+                file.write(json.dumps(record) + "\n")
     mark = r"(<!-- generated: mended-start -->\n).*?(<!-- end -->)"
     PAGE.write_text(re.sub(mark, lambda m: m[1] + table() + "\n" + m[2], PAGE.read_text(), flags=re.S))
     print(table())

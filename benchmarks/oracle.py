@@ -79,10 +79,10 @@ def train(args) -> None:
     runs = [TrainingRun(eps, s) for s in range(args.seeds)]
     done = train_many(agent, runs, every=args.every, callback=look, together=True, folder=args.folder,
                       progress=lambda n, _: rates.append((time.perf_counter(), n)))  # fmt: skip
-    told = keep(
+    record = keep(
         done[0].scaler, {f"curve_{name}": np.stack([run.curve[name] for run in done]) for name in done[0].curve}
     )
-    print(json.dumps({k: v for k, v in told.items() if k != "settings"}), flush=True)
+    print(json.dumps({k: v for k, v in record.items() if k != "settings"}), flush=True)
 
 
 def judge(args) -> None:

@@ -127,12 +127,12 @@ def judge(env: str, level: str, folder: Path, name: str, seed: int, episodes: in
         player = TrainedPolicy(agent, layers, scaler, eps.meta.low, eps.meta.high)
         scores = evaluate([player], env, episodes).normalised
         assert scores is not None
-        told = {"by": by, "agent": name, "env": env, "level": level, "seed": seed, "at": at}
-        told["score"] = round(float(scores.mean()), 2)
-        told |= {"episodes": scores[0].round(1).tolist(), "d3rlpy": "2.8.1", "batch": 256, **provenance.everything()}
+        record = {"by": by, "agent": name, "env": env, "level": level, "seed": seed, "at": at}
+        record["score"] = round(float(scores.mean()), 2)
+        record |= {"episodes": scores[0].round(1).tolist(), "d3rlpy": "2.8.1", "batch": 256, **provenance.everything()}
         with STORE.open("a") as store:
-            store.write(json.dumps(told) + "\n")
-        print(by, env, level, seed, at, told["score"], flush=True)
+            store.write(json.dumps(record) + "\n")
+        print(by, env, level, seed, at, record["score"], flush=True)
 
 
 def main() -> None:

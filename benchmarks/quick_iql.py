@@ -26,7 +26,7 @@ SEEDS = (10, 11, 12, 13)
 EPISODES = 20
 
 
-def one(env: str, temperature: float, seed: int) -> dict:
+def train_oracle(env: str, temperature: float, seed: int) -> dict:
     eps, agent = load(f"sim/{env}-medium-expert"), make("iql", "quick", temperature=temperature)
     began = time.perf_counter()
     done = train(agent, TrainingRun(eps, seed))
@@ -37,8 +37,8 @@ def one(env: str, temperature: float, seed: int) -> dict:
     scores = evaluate(players, env, EPISODES).normalised
     assert scores is not None
     last, average = (round(float(own.mean()), 1) for own in scores)
-    told = {"env": env, "temperature": temperature, "seed": seed, "last": last, "average": average}
-    return told | {"seconds": round(seconds), "settings": asdict(agent), **provenance.everything()}
+    record = {"env": env, "temperature": temperature, "seed": seed, "last": last, "average": average}
+    return record | {"seconds": round(seconds), "settings": asdict(agent), **provenance.everything()}
 
 
 def table() -> str:
@@ -58,7 +58,7 @@ def main() -> None:
     args = p.parse_args()
     for seed in SEEDS if args.env else ():
         for temperature in TEMPERATURES:
-            cell = one(args.env, temperature, seed)
+            cell = train_oracle(args.env, temperature, seed)
             print({k: cell[k] for k in ("env", "temperature", "seed", "last", "average", "seconds")}, flush=True)
             with STORE.open("a") as file:
                 file.write(json.dumps(cell) + "\n")

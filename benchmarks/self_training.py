@@ -27,11 +27,11 @@ TIMES = {"0 to 29": (0, 30), "30 to 99": (30, 100), "100 on": (100, 10**9)}
 MEMBERS, ROUNDS = 2, 3
 
 
-def errors(one: Round, task, steps: np.ndarray, true: np.ndarray, at: np.ndarray) -> dict[str, float]:
+def errors(fitted: Round, task, steps: np.ndarray, true: np.ndarray, at: np.ndarray) -> dict[str, float]:
     """Return the mean squared error of a round's labels, over all steps and by time of the episode."""
-    off = np.square(np.clip(predict(one.idm, task.data, steps).mean, -1, 1) - true).mean(1)
-    told = {name: float(off[(at >= low) & (at < high)].mean()) for name, (low, high) in TIMES.items()}
-    return {"all": float(off.mean())} | told
+    off = np.square(np.clip(predict(fitted.idm, task.data, steps).mean, -1, 1) - true).mean(1)
+    by_time = {name: float(off[(at >= low) & (at < high)].mean()) for name, (low, high) in TIMES.items()}
+    return {"all": float(off.mean())} | by_time
 
 
 def measure(env: str, quality: float, seed: int) -> dict:
@@ -45,9 +45,9 @@ def measure(env: str, quality: float, seed: int) -> dict:
         "env": env,
         "quality": quality,
         "seed": seed,
-        "by_round": [errors(one, task, steps, task.whole.scaled_actions()[steps], at[steps]) for one in rounds],
+        "by_round": [errors(fitted, task, steps, task.whole.scaled_actions()[steps], at[steps]) for fitted in rounds],
         "first_100": float((at[steps] < 100).mean()),
-        "first_100_of_added": [float((at[one.added] < 100).mean()) for one in rounds[1:]],
+        "first_100_of_added": [float((at[fitted.added] < 100).mean()) for fitted in rounds[1:]],
         "members": MEMBERS,
         "settings": asdict(IDMS["paper-quick"]),
         "seconds": round(time.perf_counter() - began),
@@ -58,18 +58,21 @@ def measure(env: str, quality: float, seed: int) -> dict:
 def table() -> str:
     """Print a row for each dataset and quality: means over seeds."""
     places: dict[tuple, list[dict]] = {}
-    for told in map(json.loads, STORE.read_text().splitlines()):
-        places.setdefault((told["env"], told["quality"]), []).append(told)
+    for record in map(json.loads, STORE.read_text().splitlines()):
+        places.setdefault((record["env"], record["quality"]), []).append(record)
     heads = ["trajectories", "q", "seeds", "all steps", *(f"steps {name}" for name in TIMES)]
     heads += ["first 100 steps: share of all", "of what each round adds"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for (env, quality), some in sorted(places.items()):
-        row = [f"{env}-medium-expert", f"{quality:g}", f"{len(some)}"]
+    for (env, quality), records in sorted(places.items()):
+        row = [f"{env}-medium-expert", f"{quality:g}", f"{len(records)}"]
         for name in ("all", *TIMES):
-            once, last = (np.mean([told["by_round"][i][name] for told in some]) for i in (0, -1))
+            once, last = (np.mean([record["by_round"][i][name] for record in records]) for i in (0, -1))
             row.append(f"{once:.3f} → {last:.3f}")
-        added = np.mean([told["first_100_of_added"] for told in some], axis=0)
-        row += [f"{np.mean([told['first_100'] for told in some]):.0%}", ", ".join(f"{share:.0%}" for share in added)]
+        added = np.mean([record["first_100_of_added"] for record in records], axis=0)
+        row += [
+            f"{np.mean([record['first_100'] for record in records]):.0%}",
+            ", ".join(f"{share:.0%}" for share in added),
+        ]
         lines.append(f"| {' | '.join(row)} |".replace("%", " %"))
     return "\n".join(lines)
 
@@ -81,10 +84,10 @@ def main() -> None:
     p.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     args = p.parse_args()
     for env, seed, quality in [(e, s, q) for e in args.envs for s in args.seeds for q in args.quality]:
-        told = measure(env, quality, seed)
-        print({k: v for k, v in told.items() if k not in ("settings", "versions", "hardware")}, flush=True)
+        record = measure(env, quality, seed)
+        print({k: v for k, v in record.items() if k not in ("settings", "versions", "hardware")}, flush=True)
         with STORE.open("a") as file:
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(record) + "\n")
     mark = r"(<!-- generated: self-training -->\n).*?(<!-- end -->)"
     PAGE.write_text(re.sub(mark, lambda m: m[1] + table() + "\n" + m[2], PAGE.read_text(), flags=re.S))
     print(table())
