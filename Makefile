@@ -1,13 +1,13 @@
-# Two commands matter: `make demo` and `make test`. Both build .venv on first use; the second time they start at once.
+# The two main targets are `make demo` and `make test`. Both build .venv on first use.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-# uv installs in half the time what takes pip a minute; where it cannot be had, pip does it. Compiled as pip does: a test
-# starts hundreds of processes, and where Python may not write beside a module each would compile all it imports.
+# uv needs half of pip's minute; pip is used if uv cannot be installed. uv compiles bytecode, as pip does: the tests start
+# hundreds of processes, and each would compile all modules again if Python may not write bytecode beside them.
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV     := $(BIN)/uv pip install --quiet --python $(BIN)/python
-# Starts a cluster of its own, which wants the machine for itself.
+# These tests start a Ray cluster, so they run alone.
 ALONE  := tests/unit/study/test_ray_cluster.py
 
 .PHONY: demo test campaign docs figures browser lint lock dist clean
@@ -19,14 +19,14 @@ test: $(READY) lint browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --ignore $(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
 
-# The long searches for faults, which `make test` does 2 % of: a kill before every write, thousands of mutated files.
-# An hour or two on two cores.
+# The full fault searches, of which `make test` runs 2 %: a kill before every write, thousands of mutated files.
+# This takes one to two hours on two cores.
 CAMPAIGNS := tests/faults/test_kills.py tests/faults/test_hostile_loaders.py tests/unit/training/test_checkpoint.py \
   tests/unit/data/formats/test_fuzz.py tests/unit/data/test_stream.py
 campaign: $(READY)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --campaign $(CAMPAIGNS)
 
-# Every figure and table of the docs that comes from results/, drawn anew; no GPU and no training.
+# Draw every figure and table of the docs from results/, without a GPU and without training.
 figures: $(READY)
 	$(BIN)/python scripts/results.py draw
 	$(BIN)/python scripts/ledger_power.py --table
@@ -40,21 +40,21 @@ figures: $(READY)
 	$(BIN)/python benchmarks/self_training.py > /dev/null
 	$(BIN)/python benchmarks/mended_start.py > /dev/null
 
-# The site, in site/: open site/index.html, no server is needed. The tests build it too.
+# Build the documentation in site/. Open site/index.html; no server is needed. The tests build it too.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
-# For the tests of the page. Where there is none and none can be had, they are skipped and say so.
+# Install a browser for the tests of pages. Without a browser these tests are skipped, with a message.
 browser:
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
 	  command -v $$name >/dev/null && exit 0; done; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
-	  || echo "no browser could be installed: the tests of the page will be skipped"; fi
+	  || echo "no browser could be installed: the tests of pages will be skipped"; fi
 
-# The checks that read the code without running it; pre-commit runs the same ones.
+# Static checks; pre-commit runs the same ones.
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks scripts examples
 	$(BIN)/ruff format --check src tests benchmarks scripts examples
@@ -69,12 +69,12 @@ $(READY): requirements.lock pyproject.toml
 	  { $(PIP) -r requirements.lock && $(PIP) --no-deps --editable .; }
 	@touch $@
 
-# The locked versions, for Python 3.11 and newer. Needs uv.
+# Lock the versions of all dependencies, for Python 3.11 and newer. Needs uv.
 lock:
 	uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --no-annotate --no-header \
 	  --no-emit-package ssorl --output-file requirements.lock
 
-# The wheel and the sdist in dist/, checked, and the wheel run in a clean environment. Needs a package index.
+# Build and check the wheel and the sdist in dist/, and run the wheel in a clean environment. Needs a package index.
 dist: $(READY)
 	$(BIN)/python scripts/check_dist.py
 

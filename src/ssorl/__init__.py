@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssorl.utils.version import __version__
 
-PUBLIC: dict[str, str] = {  # name -> the module it is in, imported on first use: `import ssorl` stays quick
+PUBLIC: dict[str, str] = {  # name -> its module, imported on first use so that `import ssorl` is quick
     "load": "ssorl.data",
     "split": "ssorl.pipeline.steps",
     "fit_idm": "ssorl.pipeline.steps",

@@ -1,1 +1,1 @@
-"""Algorithm 1 of the paper: its stages, its plan, its hooks, and the notebook API."""
+"""Algorithm 1 of the paper: its plan, its stages, its hooks, and the notebook API."""
