@@ -46,5 +46,5 @@ def twice() -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("stage", ["split", "fit", "label", "train", "evaluate"])
-def test_two_processes_come_to_the_same_bits(twice, stage):
+def test_two_processes_give_the_same_bits(twice, stage):
     assert twice[0][stage] == twice[1][stage]

@@ -35,7 +35,7 @@ def done(eps, tmp_path_factory) -> Path:
 # A full disk -----------------------------------------------------------------------------------------------
 
 
-def test_a_disk_full_at_any_write_loses_nothing(eps, done, tmp_path, monkeypatch):
+def test_full_disk_at_any_write_loses_nothing(eps, done, tmp_path, monkeypatch):
     """Each call finds room for a few files more than the last, until one comes to the end."""
     real, left, told = os.fsync, 0, []
 
@@ -61,7 +61,7 @@ def test_a_disk_full_at_any_write_loses_nothing(eps, done, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("format", ["npz", "lerobot", "pickle"])
-def test_a_dataset_that_does_not_fit_leaves_nothing(tmp_path, format):
+def test_dataset_too_large_for_the_disk_leaves_no_file(tmp_path, format):
     """No file may grow past 3,000 bytes, whichever library writes it."""
     eps, path, limit = make_episodes([60, 50]), tmp_path / FORMATS[format], resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limit[1]))
@@ -76,7 +76,7 @@ def test_a_dataset_that_does_not_fit_leaves_nothing(tmp_path, format):
 
 
 @pytest.mark.parametrize("format", ["d4rl", "minari"])
-def test_hdf5_asks_for_room_before_it_writes(tmp_path, monkeypatch, format):
+def test_hdf5_reserves_space_before_writing(tmp_path, monkeypatch, format):
     real = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: real._replace(free=1000))
     with pytest.raises(SsorlError, match=r"set.*: cannot be written \(0\.0 GB are free, and it takes up to 0\.0 GB\)"):
@@ -95,7 +95,7 @@ save(make_episodes([60, 50]), sys.argv[1], sys.argv[2], force=True)
 
 
 @pytest.mark.parametrize("format", ["d4rl", "minari"])
-def test_a_crash_of_hdf5_leaves_what_was_there(tmp_path, format):
+def test_crash_of_hdf5_keeps_the_old_file(tmp_path, format):
     eps, path = make_episodes([4, 5]), tmp_path / FORMATS[format]
     save(eps, path, format)
     command = [sys.executable, "-c", SAVES, str(path), format]
@@ -104,7 +104,7 @@ def test_a_crash_of_hdf5_leaves_what_was_there(tmp_path, format):
     assert load(path).same(eps)
 
 
-def test_a_full_disk_under_tensorboard_is_a_sentence(tmp_path):
+def test_full_disk_under_tensorboard_raises(tmp_path):
     events = Events(tmp_path / "tb")
     events.file.close()
     events.file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115 (closed below)
@@ -133,7 +133,7 @@ PLACES += [(command, "/proc/ssorl") for command in ("run", "study", "convert", "
 
 
 @pytest.mark.parametrize(("command", "place"), PLACES)
-def test_a_place_that_cannot_be_written_is_a_sentence(eps, done, tmp_path, monkeypatch, capsys, command, place):
+def test_unwritable_path_raises(eps, done, tmp_path, monkeypatch, capsys, command, place):
     """Not even by root: below a file, and in /proc."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
@@ -159,7 +159,7 @@ class Stop(BaseException):
 
 
 @pytest.mark.parametrize("shift", [-20, 20], ids=["files of long ago", "files of the future"])
-def test_a_clock_that_jumps_changes_nothing(eps, done, tmp_path, monkeypatch, shift):
+def test_jumping_clock_changes_no_result(eps, done, tmp_path, monkeypatch, shift):
     """Stopped half way, the files dated years off, and a clock that goes back and forth: no date decides anything."""
     jumps = iter(range(10**6))
     monkeypatch.setattr(time, "time", lambda: 1e9 + 3e8 * (-1) ** next(jumps))
@@ -183,7 +183,7 @@ def test_a_clock_that_jumps_changes_nothing(eps, done, tmp_path, monkeypatch, sh
     assert all(seconds >= 0 for seconds in found.content["timings"].values())
 
 
-def test_a_lock_is_no_matter_of_dates(eps, done, tmp_path):
+def test_lock_does_not_depend_on_file_dates(eps, done, tmp_path):
     """A lock file of any age holds nobody off: the system knows whether its process lives."""
     shutil.copytree(done, folder := tmp_path / "r")
     for year in (1, 80):

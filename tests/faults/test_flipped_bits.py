@@ -59,7 +59,7 @@ def npz_of(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("make", "read"), [(json_of, read_json), (npz_of, read_npz)], ids=["json", "npz"])
-def test_a_bit_of_every_byte_of_a_small_file(tmp_path, make, read):
+def test_flipped_bit_in_every_byte_of_a_small_file(tmp_path, make, read):
     """Each flip is noticed, or changes nothing that is read: white space, the date of a member."""
     path = make(tmp_path)
     want, whole, noticed = described(read(path)), path.read_bytes(), 0
@@ -75,7 +75,7 @@ def test_a_bit_of_every_byte_of_a_small_file(tmp_path, make, read):
     assert noticed > len(whole) / 2
 
 
-def test_a_data_set_loses_no_array_to_a_wrong_bit(eps, tmp_path):
+def test_flipped_bit_hides_no_array_of_a_dataset(eps, tmp_path):
     """A zip lists its members one behind another, each with the length of a comment: a wrong one hides the next."""
     arrays = {name: getattr(eps[:5], name) for name in ("obs", "rew", "start", "act", "terminated")}
     np.savez(tmp_path / "set.npz", **arrays)
@@ -114,7 +114,7 @@ def policy_of(done: Path, eps, path: Path):
 
 
 @pytest.mark.parametrize("kind", [data_of, weights_of, model_of, split_of, policy_of])
-def test_a_flipped_bit_is_refused_or_changes_nothing(done, eps, tmp_path, kind):
+def test_flipped_bit_raises_or_changes_nothing(done, eps, tmp_path, kind):
     file, read = kind(done, eps, tmp_path)
     whole, want, refused, n = file.read_bytes(), described(read(file)), 0, 60
     for place, bit in places(file, n):
@@ -141,7 +141,7 @@ AGAIN += ["evaluation.npz", "result.json"]
 
 
 @pytest.mark.parametrize("name", AGAIN)
-def test_a_damaged_stage_is_done_again(done, eps, tmp_path, name):
+def test_damaged_stage_is_computed_again(done, eps, tmp_path, name):
     folder = tmp_path / "r"
     for place, bit in places(done / name, 3):
         shutil.copytree(done, folder)
@@ -156,7 +156,7 @@ def test_a_damaged_stage_is_done_again(done, eps, tmp_path, name):
         shutil.rmtree(folder)
 
 
-def test_a_digit_of_each_record_is_noticed(done, eps, tmp_path):
+def test_changed_digit_in_a_json_file_is_detected(done, eps, tmp_path):
     """Changed to another digit, which JSON cannot tell from what was meant."""
     for name in [name for name in AGAIN if name.endswith(".json")]:
         shutil.copytree(done, folder := tmp_path / name.replace("/", "-"))
@@ -170,7 +170,7 @@ def test_a_digit_of_each_record_is_noticed(done, eps, tmp_path):
         assert run_bits(folder) == run_bits(done)
 
 
-def test_a_damaged_checkpoint_is_refused_and_its_cure_works(done, eps, tmp_path):
+def test_damaged_checkpoint_raises_and_its_cure_works(done, eps, tmp_path):
     shutil.copytree(done, folder := tmp_path / "r")
     (folder / "result.json").unlink()
     file = folder / "checkpoints" / "0" / "run-1.npz"
@@ -182,7 +182,7 @@ def test_a_damaged_checkpoint_is_refused_and_its_cure_works(done, eps, tmp_path)
     assert run_bits(folder) == run_bits(done)
 
 
-def test_a_damaged_policy_is_refused_and_its_cure_works(done, eps, tmp_path):
+def test_damaged_policy_raises_and_its_cure_works(done, eps, tmp_path):
     shutil.copytree(done, folder := tmp_path / "r")
     file = folder / "policies" / "ss-0.npz"
     flip(file, 700)
@@ -193,7 +193,7 @@ def test_a_damaged_policy_is_refused_and_its_cure_works(done, eps, tmp_path):
     assert run_bits(folder) == run_bits(done)
 
 
-def test_a_damaged_configuration_is_refused_with_a_cure(done, eps, tmp_path):
+def test_damaged_config_raises_with_a_cure(done, eps, tmp_path):
     shutil.copytree(done, folder := tmp_path / "r")
     flip(folder / "config.json", 40, 1)
     with pytest.raises(SsorlError, match=r"config\.json: cannot be read .*choose another --out, or remove that folder"):
@@ -203,7 +203,7 @@ def test_a_damaged_configuration_is_refused_with_a_cure(done, eps, tmp_path):
 # A study's store -------------------------------------------------------------------------------------------
 
 
-def test_damage_in_a_store_is_made_again(eps, tmp_path):
+def test_damaged_results_of_a_study_are_computed_again(eps, tmp_path):
     save(eps, tmp_path / "data.npz")
     grid = Grid({"dataset": str(tmp_path / "data.npz"), **CELLS}, {"variant": ("baseline", "ss")})
     cells = Study("s", "s", (grid,)).cells("smoke")

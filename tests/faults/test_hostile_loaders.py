@@ -26,7 +26,7 @@ CASES = 2000  # mutations a kind of file in a campaign; test_fuzz.py has the rea
 KINDS = 9
 
 
-def test_only_our_own_error_comes_out_of_a_forged_file(tmp_path, campaign):
+def test_forged_files_raise_only_our_own_error(tmp_path, campaign):
     """Policies, checkpoints, models, splits, results, stages of a run, collectors; all in one process of its own."""
     count = campaign.count(CASES)
     command = [sys.executable, "-m", "support.loader_fuzz", str(count), str(tmp_path)]
@@ -87,7 +87,7 @@ def a_huge_shape(path: Path) -> None:
 
 @pytest.mark.parametrize("forge", [a_pickle, objects, a_zip_bomb, a_huge_shape])
 @pytest.mark.parametrize("kind", LOADERS)
-def test_programs_and_bombs_are_refused(tmp_path, kind, forge):
+def test_code_and_zip_bombs_in_files_raise(tmp_path, kind, forge):
     path = tmp_path / "weights.npz"
     forge(path)
     (tmp_path / "idm.json").write_text("{}")
@@ -97,7 +97,7 @@ def test_programs_and_bombs_are_refused(tmp_path, kind, forge):
     assert not (tmp_path / "pwned").exists()
 
 
-def test_nothing_that_could_run_code_is_in_the_sources():
+def test_sources_call_nothing_that_runs_code_from_files():
     """No pickle is loaded but by the reader that runs none of its programs; nothing is evaluated."""
     source = Path(serialise.__file__).parents[1]
     for file in source.rglob("*.py"):
@@ -109,7 +109,7 @@ def test_nothing_that_could_run_code_is_in_the_sources():
 # Who listens -----------------------------------------------------------------------------------------------
 
 
-def test_nothing_listens():
+def test_no_module_opens_a_port():
     """Pages are files to be opened; the one who opens ports is Ray, where `ssorl study run --ray` was asked for."""
     source = Path(serialise.__file__).parents[1]
     for file in source.rglob("*.py"):

@@ -21,7 +21,7 @@ def harmless(html: str) -> None:
     assert "&lt;script&gt;alert(1)" in html
 
 
-def test_a_run_s_page_escapes_what_its_data_says(pointmass, tmp_path, monkeypatch):
+def test_run_page_escapes_text_of_the_data(pointmass, tmp_path, monkeypatch):
     """The names of the trajectories' source and of their environment; the command is told too."""
     monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
     monkeypatch.setattr("ssorl.pipeline.scoring.FQE_UPDATES", 30)
@@ -31,7 +31,7 @@ def test_a_run_s_page_escapes_what_its_data_says(pointmass, tmp_path, monkeypatc
     assert done.content["title"] == done.content["command"] == NASTY
 
 
-def test_a_study_s_page_escapes_what_its_files_say(tmp_path):
+def test_study_page_escapes_text_of_its_files(tmp_path):
     """The name of the data's file, the study's title, the label of an axis, and why a cell failed."""
     axes = {"idm": {NASTY: {}, "other": {"past": 0}}, "quality": (10, 50)}
     base = {"dataset": f"{NASTY}.npz", "agent": "td3bc"}

@@ -85,15 +85,15 @@ def kill_often(
     assert campaign.full or len({str(sorted(one.items())) for one in left}) == KILLS
 
 
-def test_a_run_killed_at_random_moments_ends_in_the_same_bits(ask, data, tmp_path, whole_run, campaign):
+def test_run_killed_at_random_points_ends_in_the_same_bits(ask, data, tmp_path, whole_run, campaign):
     kill_often(ask, tmp_path, ["run", data, *TINY, "--out"], run_bits, whole_run, campaign)
 
 
-def test_a_study_killed_at_random_moments_ends_in_the_same_bits(ask, study, tmp_path, whole_study, campaign):
+def test_study_killed_at_random_points_ends_in_the_same_bits(ask, study, tmp_path, whole_study, campaign):
     kill_often(ask, tmp_path, ["study", "run", study, "--store"], study_bits, whole_study, campaign)
 
 
-def test_two_runs_in_one_folder_at_once(ask, data, tmp_path, whole_run):
+def test_two_runs_in_one_folder(ask, data, tmp_path, whole_run):
     """One works, the other is told so; neither disturbs the other."""
     command = ["run", data, *TINY, "--out", tmp_path / "r"]
     assert ask.together(command, command, tmp_path / "r", hold=whole_run.changes // 2) == [0, 2]
@@ -105,7 +105,7 @@ def test_two_runs_in_one_folder_at_once(ask, data, tmp_path, whole_run):
     assert run_bits(tmp_path / "r") == whole_run.bits
 
 
-def test_two_studies_in_one_store_at_once(ask, study, tmp_path, whole_study):
+def test_two_studies_in_one_store(ask, study, tmp_path, whole_study):
     """The second waits for what the first has in hand, and they come to the same."""
     command = ["study", "run", study, "--store", tmp_path / "s"]
     held = ask.together(command, command, tmp_path / "s", hold=whole_study.changes // 2)

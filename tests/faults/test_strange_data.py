@@ -60,7 +60,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_pipeline_trains_and_says_something_sensible(tmp_path, case):
+def test_pipeline_trains_on_strange_data(tmp_path, case):
     eps = CASES[case]()
     split: dict = {} if not eps.labelled.all() else {"fraction": 0.3}
     done = ssorl.run(eps, out=tmp_path / "r", agent="td3bc", settings=SETTINGS, **split)
@@ -93,7 +93,7 @@ SENTENCES: dict = {
 
 
 @pytest.mark.parametrize("case", SENTENCES)
-def test_what_cannot_be_is_one_sentence(tmp_path, case):
+def test_impossible_data_raises(tmp_path, case):
     make, choices, words = SENTENCES[case]
     with pytest.raises(SsorlError, match=words) as refused:
         ssorl.run(make(), out=tmp_path / "r", agent="td3bc", settings=SETTINGS, **choices)

@@ -19,7 +19,7 @@ def run(capsys, *args: str) -> str:
     return capsys.readouterr().out
 
 
-def test_version_and_a_reader_that_stops_reading():
+def test_version_and_closed_pipe():
     from importlib.metadata import version
 
     ssorl = Path(sys.executable).with_name("ssorl")
@@ -28,7 +28,7 @@ def test_version_and_a_reader_that_stops_reading():
     assert piped.stdout.startswith("name") and "Traceback" not in piped.stderr
 
 
-def test_show_tells_the_documented_fields(capsys):
+def test_show_prints_the_documented_fields(capsys):
     told = json.loads(run(capsys, "show", "builtin/pointmass", "--json"))
     assert told["trajectories"] == 300 and told["labelled_share"] == 1.0
     for name in ("return", "normalised_return"):
@@ -37,7 +37,7 @@ def test_show_tells_the_documented_fields(capsys):
     assert "300" in text and "28,716" in text
 
 
-def test_list_names_everything(capsys):
+def test_list_names_every_dataset(capsys):
     names = {row["name"] for row in json.loads(run(capsys, "list", "--json"))}
     assert {"builtin/pointmass", "d4rl/hopper-medium-expert-v2", "d4rl/maze2d-open-dense-v0"} <= names
     assert "builtin/pointmass" in run(capsys, "list")
@@ -68,7 +68,7 @@ def test_convert_and_back(capsys, tmp_path, pointmass, name, to):
         ("-1.5:3,1.25", (-1.5, -1.25), (3, 1.25)),
     ],
 )
-def test_a_range_can_be_declared(capsys, tmp_path, pointmass, asked, low, high):
+def test_action_range_can_be_declared(capsys, tmp_path, pointmass, asked, low, high):
     save(pointmass.with_meta(act_low=(-1.0, -1.0), act_high=(1.0, 1.0), act_range="assumed"), tmp_path / "a.npz")
     args = ["data", "convert", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), f"--action-range={asked}"]
     if low is None:
@@ -83,7 +83,7 @@ def test_a_range_can_be_declared(capsys, tmp_path, pointmass, asked, low, high):
 
 
 @pytest.mark.parametrize("asked", ["", "abc", "1,2,3", "-1", "1:2:3", "nan", "inf", "2:1"])
-def test_a_range_that_is_none(capsys, tmp_path, pointmass, asked):
+def test_invalid_action_range_raises(capsys, tmp_path, pointmass, asked):
     save(pointmass, tmp_path / "a.npz")
     with pytest.raises(SystemExit):
         main(["data", "convert", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), f"--action-range={asked}"])
@@ -91,7 +91,7 @@ def test_a_range_that_is_none(capsys, tmp_path, pointmass, asked):
     assert "range" in said and "should not have happened" not in said and not (tmp_path / "b.npz").exists()
 
 
-def test_convert_takes_its_target_as_a_word_too(capsys, tmp_path, pointmass):
+def test_convert_takes_its_target_as_a_positional_argument(capsys, tmp_path, pointmass):
     a, b, c = (str(tmp_path / n) for n in ("a.npz", "b.pkl", "c.hdf5"))
     run(capsys, "convert", "builtin/pointmass", a)
     run(capsys, "convert", a, b)
@@ -103,7 +103,7 @@ def test_convert_takes_its_target_as_a_word_too(capsys, tmp_path, pointmass):
         assert "one place to write to" in capsys.readouterr().err
 
 
-def test_a_path_is_told_as_it_is(capsys, tmp_path):
+def test_markup_in_paths_is_printed_literally(capsys, tmp_path):
     """Rich takes [bold] and [/] for colours and :smile: for a picture."""
     (tmp_path / "x[").mkdir()
     for name in ("[bold]a:smile:.npz", "x[/bold].npz"):
@@ -115,7 +115,7 @@ def test_a_path_is_told_as_it_is(capsys, tmp_path):
     assert out.getvalue() == "folder  runs/[bold]a[/b]:smile: and on\n"
 
 
-def test_a_split_by_thirds_tells_its_counts(capsys, tmp_path):
+def test_decoupled_split_prints_its_counts(capsys, tmp_path):
     asked = [
         "--setup",
         "decoupled",
@@ -131,7 +131,7 @@ def test_a_split_by_thirds_tells_its_counts(capsys, tmp_path):
     assert (told["labelled_third"], told["unlabelled_third"]) == ("med", "high")
 
 
-def test_split_hides_and_the_plot_is_drawn(capsys, tmp_path):
+def test_split_hides_actions_and_plot_is_drawn(capsys, tmp_path):
     split, data, png = (str(tmp_path / n) for n in ("s.json", "d.npz", "p.png"))
     told = json.loads(
         run(capsys, "split", "builtin/pointmass", "--quality", "30", "--out", split, "--data", data, "--json")
@@ -146,7 +146,7 @@ def test_split_hides_and_the_plot_is_drawn(capsys, tmp_path):
     assert again["labelled_share"] == shown["labelled_share"]
 
 
-def test_a_pair_of_files(capsys, tmp_path, pointmass):
+def test_labelled_and_unlabelled_files(capsys, tmp_path, pointmass):
     from ssorl.data import save
 
     save(pointmass[:20], tmp_path / "a.npz")
@@ -169,7 +169,7 @@ def test_a_pair_of_files(capsys, tmp_path, pointmass):
         (["split", "builtin/pointmass", "--fraction", "0.001", "--out", "/nowhere/x"], "rounds to none"),
     ],
 )
-def test_mistakes_get_one_sentence_and_exit_2(capsys, args, words):
+def test_mistakes_print_one_sentence_and_exit_with_2(capsys, args, words):
     with pytest.raises(SystemExit) as stop:
         main(["data", *args])
     err = capsys.readouterr().err

@@ -41,7 +41,7 @@ def fails(capsys, *args):
     return capsys.readouterr().err
 
 
-def test_evaluate_a_run_folder(run, capsys):
+def test_evaluate_run_folder(run, capsys):
     main(["evaluate", str(run), "--episodes", "4", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert (told["env"], told["episodes"], told["seed"], told["video"]) == ("pointmass", 4, 0, None)
@@ -64,7 +64,7 @@ def test_evaluate_a_run_folder(run, capsys):
         ([], False),
     ],
 )
-def test_scores_are_told_as_the_run_tells_them(tmp_path, capsys, config, known):
+def test_scores_are_normalised_as_in_the_run(tmp_path, capsys, config, known):
     """By the references of its data, where the environment has none."""
     for home in (tmp_path, tmp_path / "q10"):
         policy(home / "policies" / "ss-0.npz", 0)
@@ -76,7 +76,7 @@ def test_scores_are_told_as_the_run_tells_them(tmp_path, capsys, config, known):
             assert row["normalised"]["mean"] == pytest.approx(2 * (row["return"]["mean"] - 10))
 
 
-def test_evaluate_one_file_elsewhere(tmp_path, capsys):
+def test_evaluate_a_file_without_environment(tmp_path, capsys):
     policy(tmp_path / "p.npz", 0, 11, 3, env=None)
     assert "the policy names no environment; name one with --env" in fails(capsys, "evaluate", tmp_path / "p.npz")
     main(["evaluate", str(tmp_path / "p.npz"), "--env", "hopper", "--episodes", "2", "--seed", "5", "--json"])
@@ -130,7 +130,7 @@ def test_bad_input(run, tmp_path, capsys, args, message):
     assert message in fails(capsys, *(names.get(a, a) for a in args))
 
 
-def test_a_film(run, tmp_path, capsys):
+def test_video(run, tmp_path, capsys):
     """Of the first episode of the first policy; ten frames a second, as the point mass has."""
     out = tmp_path / "film.gif"
     main(["evaluate", str(run), "--episodes", "2", "--video", str(out), "--json"])
@@ -162,7 +162,7 @@ def test_mp4_without_ffmpeg(run, capsys):
     )
 
 
-def test_a_film_by_mujoco_or_why_not(tmp_path, capsys, monkeypatch):
+def test_mujoco_video_or_a_message(tmp_path, capsys, monkeypatch):
     """Where there is OpenGL a film is drawn; where there is none the scores are told all the same."""
     policy(tmp_path / "p.npz", 0, 11, 3, env="hopper")
     call = ["evaluate", str(tmp_path / "p.npz"), "--episodes", "1", "--video", str(tmp_path / "film.gif")]
@@ -183,7 +183,7 @@ def test_a_film_by_mujoco_or_why_not(tmp_path, capsys, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
 
 
-def test_a_maze_is_filmed_as_its_map_is_written(tmp_path):
+def test_maze_video_has_the_orientation_of_the_map(tmp_path):
     """The ball in the first row and column is above and left of the goal, which is in the last row."""
     film = Film(tmp_path / "maze.gif", "maze2d-large-dense")
     film.seconds_per_step, film.states = 1.0, [np.array([1.0, 1.0])] * 2
@@ -200,7 +200,7 @@ def test_a_maze_is_filmed_as_its_map_is_written(tmp_path):
     assert (ball + 50 < goal).all()
 
 
-def test_no_film_of_other_environments(tmp_path, capsys):
+def test_other_environments_cannot_be_filmed(tmp_path, capsys):
     policy(tmp_path / "p.npz", 0, 3, 1, env="Pendulum-v1")
     message = fails(capsys, "evaluate", tmp_path / "p.npz", "--episodes", "1", "--video", tmp_path / "a.gif")
     assert "Pendulum-v1 cannot be rendered; use hopper" in message

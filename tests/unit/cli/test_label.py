@@ -77,7 +77,7 @@ def folder(tmp_path_factory, gaps, full):
     return path
 
 
-def test_gaps_are_filled_and_the_truth_stays(folder, gaps, full):
+def test_missing_actions_are_filled_and_true_actions_stay(folder, gaps, full):
     got = load(folder / "first.npz")
     known = gaps.labelled
     assert got.act[known].tobytes() == full.act[known].tobytes()
@@ -91,7 +91,7 @@ def test_gaps_are_filled_and_the_truth_stays(folder, gaps, full):
 
 
 @pytest.mark.parametrize("format", OUTS)
-def test_every_format_holds_the_same(capsys, tmp_path, folder, gaps, format):
+def test_every_format_contains_the_same_labels(capsys, tmp_path, folder, gaps, format):
     name, to = OUTS[format]
     told = run(capsys, folder / "gaps.npz", "--idm", folder / "idm", "--out", tmp_path / name, *to)
     got, want = load(tmp_path / name), load(folder / "first.npz")
@@ -132,7 +132,7 @@ def extras(path: Path, format: str, eps) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.concatenate([d[k] for d in items]) for k in ("proxy", "act_std"))
 
 
-def test_a_pair_gives_the_unlabelled_file_or_the_union(capsys, tmp_path, folder, full):
+def test_two_files_give_the_unlabelled_trajectories_or_the_union(capsys, tmp_path, folder, full):
     two = ["--labelled", folder / "a.npz", "--unlabelled", folder / "b.hdf5"]
     run(capsys, *two, "--out", tmp_path / "b.npz", *FAST, "--report", tmp_path / "r.png")
     run(capsys, *two, "--out", tmp_path / "u.npz", *FAST, "--union")
@@ -146,7 +146,7 @@ def test_a_pair_gives_the_unlabelled_file_or_the_union(capsys, tmp_path, folder,
     assert max(w["trajectory"] for w in told["worst"]) < 12  # numbers of the file that was written
 
 
-def test_actions_of_the_unlabelled_file_are_never_looked_at(capsys, tmp_path, folder, full):
+def test_actions_of_the_unlabelled_file_have_no_effect(capsys, tmp_path, folder, full):
     save(replace(full[12:], act=full.act[240:][::-1].copy()), tmp_path / "other.hdf5")
     outs = []
     for name in (folder / "b.hdf5", tmp_path / "other.hdf5"):
@@ -155,7 +155,7 @@ def test_actions_of_the_unlabelled_file_are_never_looked_at(capsys, tmp_path, fo
     assert outs[0] == outs[1]
 
 
-def test_a_split_is_held_against_the_truth(capsys, tmp_path, folder, full):
+def test_labels_of_a_split_are_compared_with_the_truth(capsys, tmp_path, folder, full):
     save(full, tmp_path / "full.npz")
     args = [tmp_path / "full.npz", "--fraction", "0.5", "--quality", "100", "--seed", "3", *FAST]
     told = run(capsys, *args, "--out", tmp_path / "o.npz", "--report", tmp_path / "r.png", "--save-idm", tmp_path / "m")
@@ -183,7 +183,7 @@ def test_a_split_is_held_against_the_truth(capsys, tmp_path, folder, full):
 
 
 @pytest.mark.parametrize("how", [[], ["--stream"]])
-def test_proxies_of_before_are_not_passed_off_as_true(capsys, tmp_path, folder, how):
+def test_earlier_proxies_are_not_reported_as_true_actions(capsys, tmp_path, folder, how):
     fast = ["--preset", "quick", "--steps", "20", "--members", "1", *how]
     whole = [folder / "first.npz", "--fraction", "0.5", "--quality", "100", "--out", tmp_path / "o.npz"]
     main(["label", *map(str, whole), *fast])
@@ -201,7 +201,7 @@ def test_proxies_of_before_are_not_passed_off_as_true(capsys, tmp_path, folder, 
     ]
 
 
-def test_self_training_tells_its_rounds(capsys, tmp_path, folder):
+def test_self_training_prints_its_rounds(capsys, tmp_path, folder):
     main(["label", str(folder / "gaps.npz"), "--out", str(tmp_path / "o.npz"), *FAST, "--self-train", "2"])
     out = capsys.readouterr().out
     assert [f"round {r}: {n} steps added" in out for r, n in ((0, 0), (1, 137), (2, 137), (3, 0))] == [True] * 3 + [
@@ -241,7 +241,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_get_one_sentence_and_leave_nothing(capsys, monkeypatch, folder, mistake):
+def test_mistakes_print_one_sentence_and_write_nothing(capsys, monkeypatch, folder, mistake):
     monkeypatch.chdir(folder)
     if not Path("none.npz").exists():
         save(hide(linear(n=3), slice(None)), "none.npz")
@@ -255,7 +255,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing(capsys, monkeypatch, folder
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
 
 
-def test_a_failure_while_writing_leaves_nothing(capsys, monkeypatch, tmp_path, folder):
+def test_failure_while_writing_leaves_no_file(capsys, monkeypatch, tmp_path, folder):
     from ssorl.data.formats import npz
 
     def full_disk(*_):
@@ -268,7 +268,7 @@ def test_a_failure_while_writing_leaves_nothing(capsys, monkeypatch, tmp_path, f
     assert "No space left" in capsys.readouterr().err and os.listdir(tmp_path) == []
 
 
-def test_force_replaces(capsys, tmp_path, folder):
+def test_force_replaces_files(capsys, tmp_path, folder):
     args = [
         folder / "gaps.npz",
         "--out",
@@ -286,7 +286,7 @@ def test_force_replaces(capsys, tmp_path, folder):
     assert sorted(os.listdir(tmp_path)) == ["m", "o.npz", "r.json", "r.png"]
 
 
-def test_progress_is_plain_lines_away_from_a_terminal(capsys, tmp_path, folder):
+def test_progress_is_plain_lines_without_a_terminal(capsys, tmp_path, folder):
     main(["label", str(folder / "gaps.npz"), "--idm", str(folder / "idm"), "--out", str(tmp_path / "o.npz")])
     out, err = capsys.readouterr()
     assert "labelling: 274 of 274 steps" in err and "\x1b" not in err + out

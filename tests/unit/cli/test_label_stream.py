@@ -46,7 +46,7 @@ def parts(monkeypatch):
 
 
 @pytest.mark.parametrize("format", OUTS)
-def test_every_format_comes_out_the_same(capsys, tmp_path, folder, format):
+def test_every_format_equals_labels_in_memory(capsys, tmp_path, folder, format):
     told = run(
         capsys,
         folder / "gaps.hdf5",
@@ -63,7 +63,7 @@ def test_every_format_comes_out_the_same(capsys, tmp_path, folder, format):
     assert told["data"]["proxy_steps"] == 274 and os.listdir(tmp_path) == [OUTS[format]]
 
 
-def test_fit_report_and_model_come_out_the_same(capsys, tmp_path, folder):
+def test_fit_report_and_model_equal_those_in_memory(capsys, tmp_path, folder):
     reports = []
     for name, more in (("one", []), ("two", ["--stream"])):
         args = ["--out", tmp_path / f"{name}.npz", "--save-idm", tmp_path / f"{name}-idm", *more]
@@ -81,7 +81,7 @@ def test_fit_report_and_model_come_out_the_same(capsys, tmp_path, folder):
 
 
 @pytest.mark.parametrize("union", [[], ["--union"]])
-def test_pairs_come_out_the_same(capsys, tmp_path, folder, union):
+def test_two_files_equal_labels_in_memory(capsys, tmp_path, folder, union):
     two = ["--labelled", folder / "a.hdf5", "--unlabelled", folder / "b.npz", "--idm", folder / "idm", *union]
     one = run(capsys, *two, "--out", tmp_path / "one.npz")
     got = run(capsys, *two, "--out", tmp_path / "two.hdf5", "--stream")
@@ -89,7 +89,7 @@ def test_pairs_come_out_the_same(capsys, tmp_path, folder, union):
     assert got["data"] == one["data"] and len(load(tmp_path / "two.hdf5")) == (24 if union else 12)
 
 
-def test_large_files_are_streamed_by_themselves(capsys, tmp_path, monkeypatch, folder):
+def test_large_files_are_streamed_automatically(capsys, tmp_path, monkeypatch, folder):
     args = [folder / "gaps.hdf5", "--idm", folder / "idm", "--out"]
     run(capsys, *args, tmp_path / "a.npz")
     assert "reading" not in capsys.readouterr().err
@@ -119,7 +119,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_get_one_sentence_and_leave_nothing(capsys, monkeypatch, folder, mistake):
+def test_mistakes_print_one_sentence_and_write_nothing(capsys, monkeypatch, folder, mistake):
     monkeypatch.chdir(folder)
     if not os.path.exists("robot.npz"):
         save(hide(load("builtin/pointmass")[:2], slice(0, 4)), "robot.npz")
@@ -151,7 +151,7 @@ main(sys.argv[1:])
 
 
 @pytest.mark.parametrize("out", ["o.npz", "o.hdf5"])
-def test_killed_in_the_middle_leaves_no_half_file(tmp_path, folder, out):
+def test_kill_leaves_no_partial_file(tmp_path, folder, out):
     args = ["label", folder / "gaps.hdf5", "--idm", folder / "idm", "--out", tmp_path / out, "--stream"]
     args += ["--report", tmp_path / "r.png", "--save-idm", tmp_path / "m"]
     command = [sys.executable, "-c", HELD, *map(str, args)]

@@ -33,5 +33,5 @@ def test_help_and_the_package_import_nothing_heavy(printed):
     assert {"ssorl", "tyro"} <= imported and not imported & HEAVY
 
 
-def test_help_is_printed_for_every_command(printed):
+def test_every_command_prints_help(printed):
     assert sum(line.startswith("usage: ") for line in printed) == len(COMMANDS)

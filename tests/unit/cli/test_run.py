@@ -81,7 +81,7 @@ def ssorl(code: str, *args) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], stderr=subprocess.PIPE, text=True)
 
 
-def test_a_run_is_told_stage_by_stage(folder, result, capsys):
+def test_run_reports_every_stage(folder, result, capsys):
     main(["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "told")])
     out, err = capsys.readouterr()
     stages = [line.split()[0] for line in err.splitlines()]
@@ -107,7 +107,7 @@ def test_a_run_is_told_stage_by_stage(folder, result, capsys):
     assert bits(folder / "told") == result  # a second run of the same is the same
 
 
-def test_again_shows_the_same_at_once(folder, result, capsys):
+def test_finished_run_shows_its_result_again(folder, result, capsys):
     args = ["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "whole")]
     capsys.readouterr()
     main(args)
@@ -119,7 +119,7 @@ def test_again_shows_the_same_at_once(folder, result, capsys):
     assert "nothing is left to do" in first.err and "training" not in first.err + second.err
 
 
-def test_killed_at_each_stage_it_ends_in_the_same_bits(folder, result):
+def test_run_killed_at_each_stage_ends_in_the_same_bits(folder, result):
     args = ["run", folder / "full.npz", *TINY, "--out", folder / "killed"]
     kills = [("after", "splits/0.json"), ("before", "idm/0"), ("after", "proxies/0.npz"), ("before", "run-1.npz")]
     kills += [("after", "policies/ss-0.npz"), ("before", "evaluation.npz"), ("after", "result.json")]
@@ -132,7 +132,7 @@ def test_killed_at_each_stage_it_ends_in_the_same_bits(folder, result):
     assert not list((folder / "killed").rglob(".tmp-*"))
 
 
-def test_ctrl_c_says_how_to_go_on(folder):
+def test_ctrl_c_prints_how_to_resume(folder):
     args = ["run", folder / "full.npz", *TINY, "--out", folder / "stopped"]
     _, err = (job := ssorl(STOPPED, *args)).communicate(timeout=patience())
     assert len({line["at"] for line in lines(folder / "stopped" / "metrics.jsonl")}) == 1  # the first look
@@ -140,7 +140,7 @@ def test_ctrl_c_says_how_to_go_on(folder):
     assert err.splitlines()[-1].strip().startswith("ssorl run ") and "--out" in err.splitlines()[-1]
 
 
-def test_two_processes_do_not_share_a_folder(folder, result, capsys):
+def test_run_folder_is_locked(folder, result, capsys):
     import fcntl
 
     with (folder / "whole" / ".lock").open("w") as other:
@@ -158,7 +158,7 @@ def test_two_files_have_no_oracle(folder, capsys):
     assert set(told["scores"]) == {"baseline", "ss"} and told["split"]["n_labelled"] == 10
 
 
-def test_without_an_environment_values_are_estimates(folder, capsys, monkeypatch):
+def test_values_are_estimated_without_an_environment(folder, capsys, monkeypatch):
     monkeypatch.setattr("ssorl.pipeline.scoring.FQE_UPDATES", 30)
     args = [x for x in TINY if x not in ("--episodes", "2")]
     main(["run", str(folder / "lost.npz"), *args, "--out", str(folder / "lost")])
@@ -169,7 +169,7 @@ def test_without_an_environment_values_are_estimates(folder, capsys, monkeypatch
     assert set(told["scores"]) == {"baseline", "ss", "oracle"} and len(told["scores"]["ss"]["returns"][0]) == 40
 
 
-def test_a_policy_that_diverged_is_named_and_the_others_are_judged(folder, result, capsys, monkeypatch):
+def test_diverged_policy_is_named_and_the_others_are_evaluated(folder, result, capsys, monkeypatch):
     import jax
     import numpy as np
 
@@ -246,7 +246,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_get_one_sentence_and_leave_nothing(capsys, monkeypatch, folder, result, mistake):
+def test_mistakes_print_one_sentence_and_write_nothing(capsys, monkeypatch, folder, result, mistake):
     monkeypatch.chdir(folder)
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
     args, words = MISTAKES[mistake]
@@ -254,7 +254,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing(capsys, monkeypatch, folder
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.name != ".lock"} == before
 
 
-def test_a_full_disk_is_a_sentence(capsys, monkeypatch, folder):
+def test_full_disk_prints_one_sentence(capsys, monkeypatch, folder):
     real = os.replace
 
     def full(a, b):
@@ -270,7 +270,7 @@ def test_a_full_disk_is_a_sentence(capsys, monkeypatch, folder):
     assert bits(folder / "full") == bits(folder / "whole")
 
 
-def test_settings_are_read_as_they_are_meant(folder):
+def test_values_of_settings_are_parsed(folder):
     assert load(folder / "full.npz").n_episodes == 40
     from ssorl.cli.run import parse_value
 

@@ -52,7 +52,7 @@ def store(study) -> Path:
     return study.parent / "store"
 
 
-def test_the_list_names_every_study(capsys):
+def test_list_names_every_study(capsys):
     main(["study", "list", "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == list(STUDIES) and all(row["title"] for row in rows)
@@ -60,7 +60,7 @@ def test_the_list_names_every_study(capsys):
     assert "self-training-mse" in capsys.readouterr().out
 
 
-def test_show_tells_the_axes_and_every_cell(study, store, capsys):
+def test_show_prints_axes_and_counts_cells(study, store, capsys):
     capsys.readouterr()
     main(["study", "show", str(study), "--store", str(store), "--json"])
     told = json.loads(capsys.readouterr().out)
@@ -73,7 +73,7 @@ def test_show_tells_the_axes_and_every_cell(study, store, capsys):
     assert "360 points, 300 cells at scale paper: 0 done, 300 to do" in out and "k = 2, symmetric" in out
 
 
-def test_a_run_ends_in_a_page_and_is_not_done_again(study, store, capsys, monkeypatch):
+def test_run_draws_a_page_and_computes_nothing_twice(study, store, capsys, monkeypatch):
     capsys.readouterr()
     monkeypatch.setattr("ssorl.study.executor.KINDS", {})  # whatever it tried to do would fail
     main(["study", "run", str(study), "--store", str(store)])
@@ -103,7 +103,7 @@ def test_quiet_and_json(study, store, capsys, monkeypatch):
     assert told["cells"] == told["done"] == 5 and told["seconds"] == {"cpu": 0, "gpu": 0}
 
 
-def test_a_report_of_a_part_and_of_a_file_in_yaml(study, store, tmp_path, capsys):
+def test_report_of_a_part_and_of_a_yaml_file(study, store, tmp_path, capsys):
     told = tomllib.loads(study.read_text())
     yaml = "name: mine\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in told.items())
     (tmp_path / "mine.yaml").write_text(yaml)
@@ -119,13 +119,13 @@ def test_a_report_of_a_part_and_of_a_file_in_yaml(study, store, tmp_path, capsys
     assert "mine: --only leaves no points" in capsys.readouterr().err
 
 
-def test_progress_is_told(study, tmp_path, capsys):
+def test_run_reports_progress(study, tmp_path, capsys):
     main(["study", "run", str(study), "--store", str(tmp_path), "--only", "variant=ss", "quality=50"])
     err = capsys.readouterr().err
     assert "1 of 1 cells to do" in err and "training: 20 of 20 updates" in err and "1 of 1 cells are done" in err
 
 
-def test_status_counts(study, store, tmp_path, capsys):
+def test_status_counts_cells(study, store, tmp_path, capsys):
     capsys.readouterr()
     main(["study", "status", str(study), "--store", str(store), "--json"])
     rows = {row["scale"]: row for row in json.loads(capsys.readouterr().out)}
@@ -134,7 +134,7 @@ def test_status_counts(study, store, tmp_path, capsys):
     assert "no results yet" in capsys.readouterr().out
 
 
-def test_a_dry_run_tells_what_there_is_to_do(study, store, tmp_path, capsys):
+def test_dry_run_prints_the_remaining_work(study, store, tmp_path, capsys):
     capsys.readouterr()
     main(["study", "run", str(study), "--store", str(store), "--seeds", "2", "--dry-run"])
     out = capsys.readouterr().out
@@ -146,7 +146,7 @@ def test_a_dry_run_tells_what_there_is_to_do(study, store, tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_failing_cell_is_named_and_the_rest_is_there(study, tmp_path, capsys):
+def test_failed_cell_is_named_and_the_others_are_done(study, tmp_path, capsys):
     broken = tmp_path / "broken.toml"
     broken.write_text(
         study.read_text().replace("fraction = 0.2", "").replace("[axes]", "[axes]\nfraction = [0.2, 0.001]")
@@ -160,7 +160,7 @@ def test_a_failing_cell_is_named_and_the_rest_is_there(study, tmp_path, capsys):
     assert out.strip().endswith(".html")
 
 
-def test_it_says_how_to_go_on(study, tmp_path, capsys, monkeypatch):
+def test_stopped_run_prints_how_to_resume(study, tmp_path, capsys, monkeypatch):
     def stopped(*args, **kwargs):
         raise KeyboardInterrupt
 
@@ -171,13 +171,13 @@ def test_it_says_how_to_go_on(study, tmp_path, capsys, monkeypatch):
     assert end.value.code == 130 and f"  ssorl study run {study} --store 'some where'" in capsys.readouterr().err
 
 
-def test_claims_are_told_line_by_line(tmp_path, capsys):
+def test_claims_print_one_line_each(tmp_path, capsys):
     main(["study", "report", "claims", "--scale", "paper", "--store", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 13 and all("undecided" in line for line in lines[:12]) and lines[12].endswith(".html")
 
 
-def test_claims_tell_what_is_there_in_one_number(tmp_path, capsys):
+def test_claims_print_their_estimate(tmp_path, capsys):
     study = STUDIES["main-medium-expert"]
     fill(tmp_path, study, "lite", keep=lambda p: p.at["agent"] == "dt", noise=0)
     about = ["study", "report", "claims", "--scale", "lite", "--store", str(tmp_path)]
@@ -204,7 +204,7 @@ def test_claims_tell_what_is_there_in_one_number(tmp_path, capsys):
         (["run", "maze2d", "--seeds", "0"], "--seeds is 0"),
     ],
 )
-def test_a_mistake_is_one_sentence(args, words, capsys):
+def test_mistake_prints_one_sentence(args, words, capsys):
     with pytest.raises(SystemExit) as end:
         main(["study", *args])
     err = capsys.readouterr().err

@@ -61,7 +61,7 @@ def outcome(eps, plan, keep):
 # Who learns from what --------------------------------------------------------------------------------------
 
 
-def test_each_agent_sees_its_actions_and_no_others(eps, plan, outcome):
+def test_each_variant_trains_on_its_own_actions(eps, plan, outcome):
     for cell in plan.split_keys:
         one, done = outcome.tasks[cell], outcome.filled[cell]
         runs = {job.variant: r for job, r in training_runs(plan, cell, one, done).items()}
@@ -77,13 +77,13 @@ def test_each_agent_sees_its_actions_and_no_others(eps, plan, outcome):
         assert all(r.eps.obs is eps.obs for r in runs.values())  # one program: what is shared is shared
 
 
-def test_an_oracle_serves_every_quality(plan, outcome):
+def test_one_oracle_for_all_qualities(plan, outcome):
     oracles = [job for job in outcome.players if job.variant == "oracle"]
     assert oracles == [TrainingKey("oracle", None, 0), TrainingKey("oracle", None, 1)]
     assert len(outcome.players) == 2 * 2 * 2 + 2 == len(plan.training_keys)
 
 
-def test_hidden_actions_change_nothing_but_the_oracle(eps):
+def test_hidden_actions_affect_only_the_oracle(eps):
     """Other actions where they are hidden: the same baseline and SS policies, bit for bit."""
     plan = make_plan(eps, "bc", fraction=0.2, episodes=2, settings=SMALL)
     other = eps.act.copy()
@@ -95,7 +95,7 @@ def test_hidden_actions_change_nothing_but_the_oracle(eps):
         assert all(np.array_equal(a, b) for a, b in pairs) == (job.variant != "oracle")
 
 
-def test_the_seed_decides(plan, outcome):
+def test_seed_determines_split_and_policies(plan, outcome):
     first, second = (outcome.tasks[SplitKey(50, seed)].split for seed in (0, 1))
     assert not np.array_equal(first.labelled, second.labelled)
     for variant, quality in (("baseline", 50), ("ss", 50), ("oracle", None)):
@@ -103,7 +103,7 @@ def test_the_seed_decides(plan, outcome):
         assert not np.array_equal(jax.tree.leaves(a)[1], jax.tree.leaves(b)[1])
 
 
-def test_an_agent_that_needs_no_actions_gets_no_proxies(eps):
+def test_agent_without_actions_gets_no_proxies(eps):
     small = {"layers": 1, "heads": 1, "width": 8, "context": 2, "max_time": 0, "batch": 2, "updates": 2}
     plan = make_plan(eps, "dt-joint", fraction=0.2, variants=("baseline", "ss"), settings=small)
     assert plan.idm is None
@@ -114,7 +114,7 @@ def test_an_agent_that_needs_no_actions_gets_no_proxies(eps):
     np.testing.assert_array_equal(runs["baseline"].steps, np.flatnonzero(one.data.labelled))
 
 
-def test_certain_leaves_out_the_least_sure(outcome):
+def test_certain_drops_proxies_with_the_highest_std(outcome):
     done = outcome.filled[SplitKey(50, 0)]
     proxies = np.flatnonzero(done.labels.proxy)
     std = np.zeros_like(done.labels.std)
@@ -127,7 +127,7 @@ def test_certain_leaves_out_the_least_sure(outcome):
     assert keep_certain(done, None) is done.eps
 
 
-def test_certain_weighs_dimensions_by_their_range(outcome):
+def test_certain_scales_std_by_the_action_range(outcome):
     done = outcome.filled[SplitKey(50, 0)]
     a, b = np.flatnonzero(done.labels.proxy)[:2]
     std = np.full_like(done.labels.std, 1e-9)
@@ -138,7 +138,7 @@ def test_certain_weighs_dimensions_by_their_range(outcome):
     assert np.flatnonzero(~got.labelled).tolist() == [a]
 
 
-def test_trajectories_that_differ_train_in_one_call(eps):
+def test_splits_of_different_trajectories_train_in_one_call(eps):
     """Decoupled splits take other trajectories for each seed; each training and each look at it is as alone."""
     plan = make_plan(eps, "bc", setup="decoupled", seeds=2, episodes=2, variants=("baseline", "ss"), settings=SMALL)
     done, alone = run(eps, plan), run(eps, replace(plan, seeds=(1,)))
@@ -151,7 +151,7 @@ def test_trajectories_that_differ_train_in_one_call(eps):
             np.testing.assert_array_equal(done.curves[job][name], values)
 
 
-def test_together_as_one_after_another(eps, plan, outcome, monkeypatch):
+def test_one_program_for_all_equals_one_each(eps, plan, outcome, monkeypatch):
     """As on a GPU, where all models, all agents and all looks are one program each."""
     with monkeypatch.context() as patch:
         patch.setattr("ssorl.pipeline.algorithm1.train_many", partial(train_many, together=True))
@@ -163,20 +163,20 @@ def test_together_as_one_after_another(eps, plan, outcome, monkeypatch):
         np.testing.assert_allclose(both.returns[job], outcome.returns[job], rtol=1e-3)
 
 
-def test_policies_play_from_starts_that_are_fixed_and_kept(plan, outcome, keep):
+def test_initial_states_are_fixed_and_stored(plan, outcome, keep):
     np.testing.assert_array_equal(keep.last.starts, PointMass(3).reset(np.random.default_rng(START_SEED)))
     alone = evaluate([outcome.players[TrainingKey("ss", 100, 1)]], "pointmass", 3, START_SEED)
     np.testing.assert_array_equal(outcome.returns[TrainingKey("ss", 100, 1)], alone.returns[0])
     assert keep.last.returns.shape == keep.last.lengths.shape == (len(plan.training_keys), 3)
 
 
-def test_the_curve_has_a_value_a_look(plan, outcome):
+def test_curve_has_one_value_for_each_snapshot(plan, outcome):
     assert plan.snapshot_updates == [4, 8, 12, 16, 20]
     for curve in outcome.curves.values():
         assert all(len(values) == 5 for values in curve.values()) and {"score", "actor_loss"} <= set(curve)
 
 
-def test_a_value_does_not_depend_on_the_company(eps, monkeypatch):
+def test_estimated_value_does_not_depend_on_other_policies(eps, monkeypatch):
     """Where the truth is not known, a value is fitted to the labelled steps, proxies beside them or none."""
     monkeypatch.setattr(scoring, "FQE_UPDATES", 30)
     gaps, choices = hide(eps, slice(800, None)), {"env": "none", "settings": SMALL}
@@ -213,7 +213,7 @@ def diverging(monkeypatch):
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_one_that_diverges_takes_its_own_score_alone(eps, plan, outcome, diverging, monkeypatch, together):
+def test_diverged_policy_loses_only_its_own_score(eps, plan, outcome, diverging, monkeypatch, together):
     if together:
         monkeypatch.setattr("ssorl.pipeline.algorithm1.train_many", partial(train_many, together=True))
     diverging(lambda run: run.seed == 1 and run.steps is not None)  # the baselines of the second seed
@@ -236,7 +236,7 @@ def test_one_that_diverges_takes_its_own_score_alone(eps, plan, outcome, divergi
 
 
 @pytest.mark.parametrize("env", ["pointmass", "none"])
-def test_where_all_diverge_the_sentence_names_one(eps, diverging, monkeypatch, env):
+def test_error_names_a_policy_if_all_diverge(eps, diverging, monkeypatch, env):
     monkeypatch.setattr(scoring, "FQE_UPDATES", 5)
     plan = make_plan(eps, "bc", fraction=0.2, variants=("ss",), env=env, settings=SMALL)
     diverging()
@@ -247,7 +247,7 @@ def test_where_all_diverge_the_sentence_names_one(eps, diverging, monkeypatch, e
 # The numbers -----------------------------------------------------------------------------------------------
 
 
-def test_result_is_one(eps, plan, outcome):
+def test_results_follow_the_schema(eps, plan, outcome):
     results = {f"q{q:g}": cell_result(plan, eps, outcome, q, {**ABOUT, "timings": {"split": 1.0}}) for q in (50, 100)}
     for told in results.values():
         check(told)
@@ -263,20 +263,20 @@ def test_result_is_one(eps, plan, outcome):
     assert results["q50"]["scores"]["oracle"] == results["q100"]["scores"]["oracle"]
 
 
-def test_interval_of_one_seed_is_over_episodes():
+def test_interval_of_one_seed_resamples_episodes():
     assert interval([np.full(4, 7.0)]) == {"mean": 7, "low": 7, "high": 7}
     told = interval([np.array([0.0, 10.0])])
     assert told == {"mean": 5, "low": 0, "high": 10}  # a quarter of the draws is all 0, a quarter all 10
 
 
-def test_interval_of_several_seeds_is_over_both():
+def test_interval_of_several_seeds_resamples_seeds_and_episodes():
     told = interval([np.full(4, 0.0), np.full(4, 10.0)])  # no episode varies, so all of it is between seeds
     assert told == {"mean": 5, "low": 0, "high": 10}
     narrow = interval([np.linspace(0, 10, 11)] * 20)
     assert narrow["mean"] == 5 and 3.5 < narrow["low"] < 4.8 and 5.2 < narrow["high"] < 6.5
 
 
-def test_intervals_of_many_start_states_take_little_memory(monkeypatch):
+def test_interval_of_many_initial_states_needs_little_memory(monkeypatch):
     returns = [np.random.default_rng(i).normal(size=50) for i in range(2)]
     whole = interval(returns, draws=300)
     monkeypatch.setattr("ssorl.utils.bootstrap.MEANS_BLOCK", 50 * 70)
@@ -287,7 +287,7 @@ def test_intervals_of_many_start_states_take_little_memory(monkeypatch):
     tracemalloc.stop()
 
 
-def test_gaps_by_hand():
+def test_gaps_equal_a_calculation_by_hand():
     def told(**means):
         return gaps({k: {"mean": v} for k, v in means.items()})
 
@@ -300,7 +300,7 @@ def test_gaps_by_hand():
     assert told(baseline=-9.0, ss=-8.0, oracle=-7.0)["gap_closed"] == pytest.approx(0.5)
 
 
-def test_scale(eps, plan):
+def test_scores_are_normalised_by_references(eps, plan):
     hopper = scale_of("Hopper-v4", eps)
     np.testing.assert_allclose(hopper(np.array([-20.272305, 3234.3])), [0, 100])
     assert hopper.known and scale_of(plan.env, eps)(np.array([eps.meta.expert_return])) == 100
@@ -312,13 +312,13 @@ def test_scale(eps, plan):
 # The plan --------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_as_plain_values(plan):
+def test_config_of_a_plan(plan):
     told = as_config(plan)
     assert told["agent"]["name"] == "bc" and told["agent"]["hidden"] == (8,) and told["idm"]["steps"] == 60
     assert told["split"] == {"setup": "coupled", "fraction": 0.2, "quality": [50, 100]}
 
 
-def test_what_is_not_asked_for_has_its_default(eps):
+def test_explicit_defaults_give_the_same_config(eps):
     plan = make_plan(eps, settings=SMALL)
     assert plan.names["idm"] == "robust" and plan.episodes == 30
     named = make_plan(eps, idm="robust", episodes=30, settings=SMALL)
@@ -331,7 +331,7 @@ def test_what_is_not_asked_for_has_its_default(eps):
     assert as_config(make_plan(eps, env="none", settings=SMALL))["episodes"] == 30
 
 
-def test_numbers_of_numpy_are_numbers(eps):
+def test_numpy_numbers_are_accepted(eps):
     some = {"quality": np.array([30, 50]), "seeds": np.arange(2), "fraction": np.float64(0.2), "episodes": np.int64(3)}
     some |= {"certain": np.float32(0.5), "idm_updates": np.int64(7)}
     own = {"quality": (30, 50), "seeds": 2, "fraction": 0.2, "episodes": 3, "certain": 0.5, "idm_updates": 7}
@@ -354,18 +354,18 @@ def test_numbers_of_numpy_are_numbers(eps):
         ({"env": 3}, "--env is 3; give the name of an environment"),
     ],
 )
-def test_what_is_of_another_kind_is_one_sentence(eps, asked, words):
+def test_wrong_type_raises(eps, asked, words):
     with pytest.raises(SsorlError, match=words):
         make_plan(eps, **asked, settings=SMALL)
 
 
-def test_proxies_that_count_as_true_are_told(eps):
+def test_note_about_proxies_that_count_as_true(eps):
     filled = eps.with_meta(notes=(f"9 of {eps.n_steps} {PROXIES}",))
     for one in (filled, hide(filled, slice(100, None))):
         assert any("they count as true actions" in note for note in make_plan(one, settings=SMALL).notes)
 
 
-def test_data_with_gaps_has_no_oracle(eps):
+def test_data_with_missing_actions_has_no_oracle(eps):
     plan = make_plan(hide(eps, slice(100, None)), settings=SMALL)
     assert plan.variants == ("baseline", "ss") and plan.setup is None and "no oracle" in plan.notes[0]
     with pytest.raises(SsorlError, match="no step has an action"):
@@ -374,7 +374,7 @@ def test_data_with_gaps_has_no_oracle(eps):
         make_plan(hide(eps, slice(100, None)), variants=("ss", "oracle"))
 
 
-def test_no_environment_is_told():
+def test_note_about_a_missing_environment():
     some = make_episodes([9] * 20)
     plan = make_plan(some, settings=SMALL)
     assert plan.env is None and "estimate" in plan.notes[-1]
@@ -384,7 +384,7 @@ def test_no_environment_is_told():
     assert plan.env is None and "observations of size 11 and actions of size 3" in plan.notes[0]
 
 
-def test_the_maze_has_settings_of_its_own(eps):
+def test_paper_preset_has_settings_for_mazes(eps):
     maze = replace(make_episodes([5] * 20, n_obs=4), meta=eps.meta).with_meta(env="maze2d-umaze-dense")
     paper = make_plan(maze, preset="paper")
     assert paper.env == "maze2d-umaze-dense" and paper.agent.actor_lr == 1e-4 and paper.agent.batch == 5120
@@ -392,7 +392,7 @@ def test_the_maze_has_settings_of_its_own(eps):
     assert make_plan(maze, "bc", preset="paper").names["preset"] == "paper"
 
 
-def test_looks_are_whole_periods(eps):
+def test_snapshots_are_multiples_of_the_period(eps):
     plan = make_plan(eps, "td3bc", settings={"updates": 18})
     assert plan.every == 4  # a fifth of 18 is 3.6: two periods of 2
 
@@ -432,7 +432,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_get_a_sentence(eps, mistake):
+def test_mistakes_raise(eps, mistake):
     choices, words = MISTAKES[mistake]
     with pytest.raises(SsorlError, match=words):
         make_plan(eps, **choices)
@@ -441,7 +441,7 @@ def test_mistakes_get_a_sentence(eps, mistake):
 # On an accelerator -----------------------------------------------------------------------------------------
 
 
-def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, outcome, monkeypatch):
+def test_labels_by_threads_equal_labels_alone(plan, outcome, monkeypatch):
     monkeypatch.setattr(algorithm1, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
     monkeypatch.setattr(algorithm1.os, "cpu_count", lambda: 8)
     names, told, pair = set(), [], threading.Barrier(2)
@@ -463,7 +463,7 @@ def test_models_fitted_together_label_by_threads_what_they_label_alone(plan, out
     assert sum(n for what, n in told if what == "labelling") == missing
 
 
-def test_an_error_among_threads_is_told_and_ends_them(monkeypatch):
+def test_error_in_a_thread_is_raised(monkeypatch):
     monkeypatch.setattr(algorithm1.os, "cpu_count", lambda: 4)
 
     def fails(number):

@@ -14,7 +14,7 @@ STEPS = {
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("seed", [-1, 2**32, 2**70, 1.5, True])
-def test_a_seed_that_is_none(eps, step, seed):
+def test_invalid_seed_raises(eps, step, seed):
     with pytest.raises(SsorlError, match=r"the seed is .*; give a whole number from 0 up and below 2\*\*32"):
         STEPS[step](eps, seed=seed)
 
@@ -27,6 +27,6 @@ def test_a_seed_that_is_none(eps, step, seed):
         ("train", {"policy": "best"}, "policy is 'best'; "),
     ],
 )
-def test_a_word_that_is_none(eps, step, given, words):
+def test_unknown_choice_raises(eps, step, given, words):
     with pytest.raises(SsorlError, match=words):
         STEPS[step](eps, **given)

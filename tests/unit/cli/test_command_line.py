@@ -70,12 +70,12 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess:
         ("run builtin/pointmass --set alhpa=1", "td3bc has no setting 'alhpa'; did you mean alpha?"),
     ],
 )
-def test_a_mistyped_word_gets_one_sentence(capsys, line, words):
+def test_mistyped_word_prints_one_sentence(capsys, line, words):
     code, err = ends(capsys, *line.split())
     assert code == 2 and words in err and err.startswith("ssorl: ") and err.count("\n") == 1
 
 
-def test_what_is_right_is_not_refused(capsys):
+def test_valid_spellings_are_accepted(capsys):
     for line in ("data list --json", "data list --no-json", "--quiet data list --json", "data list --json --debug"):
         main(line.split())
         assert capsys.readouterr().out
@@ -97,7 +97,7 @@ def test_what_is_right_is_not_refused(capsys):
         ),
     ],
 )
-def test_no_traceback_unless_it_is_asked_for(capsys, monkeypatch, err, words):
+def test_traceback_only_with_debug(capsys, monkeypatch, err, words):
     def broken() -> list:
         raise err
 
@@ -109,7 +109,7 @@ def test_no_traceback_unless_it_is_asked_for(capsys, monkeypatch, err, words):
     assert code == 2 and "Traceback" in told and told.splitlines()[-1].startswith("ssorl: none.npz: ")
 
 
-def test_the_documented_endings_are_these():
+def test_documented_exit_codes():
     text = (DOCS / "command-line.md").read_text()
     assert re.findall(r"^\| (\d+) \|", text, re.M) == ["0", "1", "2", "130", "143"]
     assert shell("ssorl study list --json").returncode == 0 and shell("ssorl study lst").returncode == 2
@@ -118,7 +118,7 @@ def test_the_documented_endings_are_these():
 # Streams ---------------------------------------------------------------------------------------------------
 
 
-def test_silence(capsys, monkeypatch):
+def test_quiet_prints_no_progress(capsys, monkeypatch):
     token = QUIET.set(True)
     try:
         with Progress({"a": (2, "steps")}) as bar:
@@ -133,7 +133,7 @@ def test_silence(capsys, monkeypatch):
     assert capsys.readouterr().err == "a: 2 of 2 steps\n"
 
 
-def test_streams_that_are_closed_or_full(tmp_path, pointmass):
+def test_closed_and_full_streams(tmp_path, pointmass):
     from ssorl.data import load
 
     for line in ("ssorl study list >&-", f"ssorl data convert builtin/pointmass {tmp_path}/a.npz <&- >&- 2>&-"):
@@ -147,12 +147,12 @@ def test_streams_that_are_closed_or_full(tmp_path, pointmass):
     assert full.returncode == 1 and full.stderr == "ssorl: No space left on device; --debug shows where\n"
 
 
-def test_an_alphabet_that_lacks_a_sign_is_no_end():
+def test_missing_characters_of_an_encoding_are_replaced():
     done = shell("ssorl data list", PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and "0.733 ? 0.297" in done.stdout
 
 
-def test_no_terminal_no_escapes():
+def test_no_colours_without_a_terminal():
     done = shell("ssorl --help; ssorl study list; ssorl study show x --scale")
     assert "\x1b" not in done.stdout + done.stderr and "main-medium-expert" in done.stdout
 
@@ -171,7 +171,7 @@ def on_a_terminal(*args: str, **env: str) -> str:
     return out.decode()
 
 
-def test_colours_only_where_they_are_wanted():
+def test_no_colours_with_no_color_or_dumb_terminal():
     colour = re.compile(r"\x1b\[[0-9;]*(3[0-7]|9[0-7])[0-9;]*m")
     for args in (("--help",), ("study", "show", "x", "--scale")):
         assert colour.search(on_a_terminal(*args))
@@ -236,13 +236,13 @@ def start():
 GO_ON = "ssorl: stopped; finished work is saved, and the same command resumes:\n  ssorl run 'some thing.npz'\n"
 
 
-def test_what_the_collector_drops_is_raised_again(start):
+def test_interrupt_dropped_by_the_garbage_collector_is_raised_again(start):
     job = start(DROPPED)
     assert (job.wait(patience()), job.stdout.read(), job.stderr.read()) == (130, "", GO_ON)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_and_says_how_to_go_on(start, number, code):
+def test_signal_stops_and_prints_how_to_resume(start, number, code):
     job = start(WAITING)
     assert job.stdout.readline() == "begun\n"
     job.send_signal(number)
@@ -250,7 +250,7 @@ def test_a_signal_stops_and_says_how_to_go_on(start, number, code):
     assert (job.wait(patience()), job.stderr.read()) == (code, GO_ON)
 
 
-def test_the_second_time_it_ends_at_once(start):
+def test_second_signal_stops_at_once(start):
     job = start(DEAF)
     assert job.stdout.readline() == "begun\n"
     job.send_signal(signal.SIGINT)
@@ -259,7 +259,7 @@ def test_the_second_time_it_ends_at_once(start):
     assert (job.wait(patience()), job.stderr.read()) == (130, "ssorl: stopped at once\n")
 
 
-def test_a_signal_that_is_ignored_stays_so_and_all_is_as_before():
+def test_ignored_signals_stay_ignored_and_handlers_are_restored():
     was = signal.signal(signal.SIGINT, signal.SIG_IGN)
     hook = sys.unraisablehook
     try:
@@ -293,12 +293,12 @@ def test_a_signal_that_is_ignored_stays_so_and_all_is_as_before():
         ("data show ./ru", []),
     ],
 )
-def test_words_can_be_completed(line, some):
+def test_completion_candidates(line, some):
     found = candidates(Cli, line.split(" "))
     assert set(some) <= set(found) if not line else found == some
 
 
-def test_names_are_read_without_importing_what_is_slow():
+def test_completion_does_not_import_jax():
     from ssorl.agents import AGENTS
     from ssorl.idm import IDMS
 
@@ -310,7 +310,7 @@ def test_names_are_read_without_importing_what_is_slow():
     assert done.returncode == 0 and done.stdout.split() == list(AGENTS)
 
 
-def test_bash_completes(tmp_path):
+def test_bash_completion(tmp_path):
     (tmp_path / "c.bash").write_text(shell("ssorl completion bash").stdout)
     ask = 'source c.bash; COMP_WORDS=(ssorl study run "main-medium-e"); COMP_CWORD=3; _ssorl; echo "${COMPREPLY[*]}"; '
     ask += f'COMP_WORDS=({SSORL} run ""); COMP_CWORD=2; _ssorl; echo "${{#COMPREPLY[@]}}"; complete -p ssorl'
@@ -319,7 +319,7 @@ def test_bash_completes(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["zsh", "fish"])
-def test_other_shells_take_their_scripts(name, tmp_path):
+def test_other_shells_parse_their_scripts(name, tmp_path):
     if shutil.which(name) is None:
         pytest.skip(f"no {name} here")
     (tmp_path / "script").write_text(SCRIPTS[name])
