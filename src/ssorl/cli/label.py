@@ -217,8 +217,8 @@ class Label:
             passes: how often the data will be read.
         """
         from ssorl.data.formats import open_parts
+        from ssorl.data.options import Columns, ReadOptions
         from ssorl.data.stream import chain, open_stream
-        from ssorl.data.validate import Columns, ReadOptions
         from ssorl.idm.label import ignored
 
         data, names = self.data, self._file_names()

@@ -5,67 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from ssorl.data.meta import Meta
 from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import DataError
 
 RANGE_TOL = 1e-4  # actions may exceed their range by this share of its width; larger violations are errors
 MIN_EXTENT = 0.25  # if all |a| of a dimension are below this, [-1, 1] is not assumed as its range
 CONSTANT_TOL = 1e-6  # a dimension whose spread is below this share of its magnitude counts as constant
-
-
-# Fields of Meta that describe a recording and change no result: the folder of a run does not depend on them.
-DESCRIPTIVE = ("source", "notes", "state_parts", "action_parts", "state_names", "action_names", "fps", "robot")
-
-
-@dataclass(frozen=True)
-class Meta:
-    """Metadata of a set of trajectories."""
-
-    source: str = "memory"  # file or name that the user gave
-    env: str | None = None  # environment: a Gymnasium id or a name of ssorl
-    act_low: tuple[float, ...] = ()  # lowest action, one number per dimension; empty: unknown
-    act_high: tuple[float, ...] = ()  # highest action
-    act_range: Literal["declared", "assumed", "inferred"] = "assumed"  # inferred: from the data, in >= 1 dimension
-    random_return: float | None = None  # mean return of a random policy: normalised return 0
-    expert_return: float | None = None  # mean return of an expert: normalised return 1
-    notes: tuple[str, ...] = ()  # the reader's decisions about this data, as sentences
-    state_parts: tuple[tuple[str, int], ...] = ()  # names and sizes of the features that were joined into a state
-    action_parts: tuple[tuple[str, int], ...] = ()  # likewise of an action
-    state_names: tuple[str, ...] = ()  # a name for each number of a state, such as a joint's
-    action_names: tuple[str, ...] = ()  # likewise of an action
-    fps: float | None = None  # steps in a second
-    robot: str | None = None  # what the recording calls its robot
-
-    @property
-    def low(self) -> np.ndarray:
-        """Lowest action, [A] float32."""
-        return np.array(self.act_low, np.float32)
-
-    @property
-    def high(self) -> np.ndarray:
-        """Highest action, [A] float32."""
-        return np.array(self.act_high, np.float32)
-
-    def normalise(self, returns: np.ndarray) -> np.ndarray | None:
-        """Return normalised returns: 0 is a random policy, 1 an expert.
-
-        Args:
-            returns: undiscounted returns, of any shape.
-
-        Returns:
-            An array of the same shape, or None if the reference returns are unknown.
-        """
-        if self.random_return is None or self.expert_return is None:
-            return None
-        return (returns - self.random_return) / (self.expert_return - self.random_return)
-
-    def with_notes(self, *notes: str) -> Meta:
-        """Return a copy with further notes; notes that it already has are not repeated."""
-        return replace(self, notes=self.notes + tuple(n for n in notes if n not in self.notes))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,48 +6,18 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ssorl.data.episodes import RANGE_TOL, Episodes, Meta, action_range, offsets, ranges
+from ssorl.data.options import READ_ALL, ReadOptions
 from ssorl.data.stats import exceeds_float32, precision_warnings
 from ssorl.utils.errors import DataError, SsorlError
 
 MIN_LENGTH = 2  # steps; the window of the inverse dynamics model needs a neighbouring step
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which columns of a table, or arrays of a file, make up a trajectory; what is not given is found by its name.
-
-    A name may hold `*`, which stands for any text. Columns are joined in the order in which they are named.
-    """
-
-    state: tuple[str, ...] = ()
-    action: tuple[str, ...] = ()
-    reward: str | None = None
-    episode: str | None = None
-
-    @property
-    def given(self) -> dict[str, str]:
-        """What was given, by the flag that gives it."""
-        return {f"--{k}": " ".join([v] if isinstance(v, str) else v) for k, v in vars(self).items() if v}
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """Options of reading a file, besides its format."""
-
-    min_length: int = 0  # drop trajectories with fewer steps
-    actions: bool = True  # False: treat every action as missing, without checking it
-    first: int = 0  # index of the first trajectory in the file if it is read in parts, for messages
-    columns: Columns = Columns()
-
-
-READ_ALL = ReadOptions()
 
 
 class Raw(NamedTuple):

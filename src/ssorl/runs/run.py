@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ssorl.agents.base import Agent
-from ssorl.data.episodes import DESCRIPTIVE, Episodes
+from ssorl.data.episodes import Episodes
 from ssorl.data.formats import load
+from ssorl.data.meta import DESCRIPTIVE
 from ssorl.data.split import Third
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.label import Labeller

@@ -1,4 +1,4 @@
-"""Trajectories without rewards: NaN in `rew`, which labelling and BC accept and all else refuses in a sentence."""
+"""Trajectories without rewards have NaN in `rew`: labelling and BC accept them, all else raises with a cure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def without(bare):
     return replace(bare, rew=np.full_like(bare.rew, np.nan))
 
 
-def test_what_follows_from_rewards_is_missing_there_and_there_alone(bare):
+def test_returns_are_nan_only_where_rewards_are_missing(bare):
     full = make_episodes([3, 4, 2, 5, 3, 4])
     assert bare.rewarded.tolist() == [True, False, True, True, True, False]
     assert np.isnan(bare.returns[[1, 5]]).all()
@@ -47,7 +47,7 @@ def test_what_follows_from_rewards_is_missing_there_and_there_alone(bare):
     assert np.isnan(bare.returns_to_go()[~has]).all()
 
 
-def test_rewards_are_there_for_a_whole_trajectory_or_not_at_all(bare):
+def test_partly_missing_rewards_raise(bare):
     parts = (bare.obs, bare.act, bare.rew, bare.terminated, bare.lengths, bare.meta)
     assert build(*parts).same(bare)
     rew = bare.rew.copy()
@@ -61,35 +61,35 @@ def test_rewards_are_there_for_a_whole_trajectory_or_not_at_all(bare):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".hdf5", ".pkl"])
-def test_files_keep_what_is_missing(bare, tmp_path, suffix):
+def test_files_preserve_missing_rewards(bare, tmp_path, suffix):
     save(bare, tmp_path / f"set{suffix}")
     assert load(tmp_path / f"set{suffix}").same(bare)
 
 
-def test_the_profile_says_so_and_is_json(bare, without):
-    told = profile(bare)
-    assert json.loads(json.dumps(told, allow_nan=False))["return"]["min"] == bare.returns[bare.rewarded].min()
-    assert any(line.startswith("2 trajectories have no rewards") for line in told["warnings"])
-    told = profile(without)
-    assert told["return"] is None and not any("every reward" in line for line in told["warnings"])
-    assert any(line.startswith("no trajectory has rewards") for line in told["warnings"])
+def test_the_profile_reports_missing_rewards_and_is_valid_json(bare, without):
+    summary = profile(bare)
+    assert json.loads(json.dumps(summary, allow_nan=False))["return"]["min"] == bare.returns[bare.rewarded].min()
+    assert any(line.startswith("2 trajectories have no rewards") for line in summary["warnings"])
+    summary = profile(without)
+    assert summary["return"] is None and not any("every reward" in line for line in summary["warnings"])
+    assert any(line.startswith("no trajectory has rewards") for line in summary["warnings"])
 
 
-def test_splits_by_return_refuse_and_a_split_of_all_does_not(bare):
-    refusals = [lambda: coupled(bare, 0.5, 50), lambda: decoupled(bare, "low", 0.2), lambda: wide(bare, 5, 3)]
-    for draw in refusals:
+def test_only_splits_by_return_need_rewards(bare):
+    draws = [lambda: coupled(bare, 0.5, 50), lambda: decoupled(bare, "low", 0.2), lambda: wide(bare, 5, 3)]
+    for draw in draws:
         with pytest.raises(DataError, match=r"2 of 6 trajectories have no rewards \(.* number 1\).*--quality"):
             draw()
     drawn = coupled(bare, 0.5, 100)
     assert len(drawn.labelled) == 3 and apply(drawn, bare).labelled.any()
 
 
-def test_copies_are_known_without_rewards(without):
+def test_copies_are_detected_without_rewards(without):
     twice = without.take(np.array([0, 1, 0, 2]))
     assert first_copies(twice).tolist() == [0, 1, 0, 3]
 
 
-def test_agents_that_need_rewards_say_who_does_not(bare, without):
+def test_agents_that_need_rewards_raise_and_name_bc(bare, without):
     for name in ("td3bc", "cql", "iql", "dt"):
         with pytest.raises(DataError, match=r"2 of 6 trajectories have no rewards, which .*--agent bc"):
             require_rewards(make(name), bare)
@@ -103,7 +103,7 @@ def test_agents_that_need_rewards_say_who_does_not(bare, without):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(done.policy))
 
 
-def test_labels_need_no_rewards(without, tmp_path):
+def test_labelling_needs_no_rewards(without, tmp_path):
     eps = make_episodes([12] * 8, seed=3)
     eps = replace(eps, rew=np.full_like(eps.rew, np.nan))
     act = eps.act.copy()
@@ -114,7 +114,7 @@ def test_labels_need_no_rewards(without, tmp_path):
     save_model(done.ready, tmp_path / "model")
     assert load_model(tmp_path / "model").taught == done.ready.taught
 
-    from ssorl.report.labels import plot  # the figure says that there are no returns
+    from ssorl.report.labels import plot  # the figure works without returns
 
     plot(done.report, tmp_path / "labels.png")
     assert (tmp_path / "labels.png").stat().st_size > 0

@@ -19,8 +19,8 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes, concat
 from ssorl.data.formats.base import Format, check_format
+from ssorl.data.options import READ_ALL, Columns, ReadOptions
 from ssorl.data.stream import PartReader
-from ssorl.data.validate import READ_ALL, Columns, ReadOptions
 from ssorl.utils.errors import DataError
 from ssorl.utils.files import atomic
 from ssorl.utils.registry import Registry, TrustedName
