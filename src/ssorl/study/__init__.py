@@ -1,1 +1,1 @@
-"""Studies: grids of results, each computed once and kept; every figure and table of the paper is one by name."""
+"""Studies: grids of results, each computed once and stored; the paper's figures and tables are studies by name."""
