@@ -48,7 +48,7 @@ def flag(text: str) -> Any:
 Setup = Literal["coupled", "decoupled", "wide"]
 Third = Literal["low", "med", "high"]
 Preset = Literal["quick", "paper"]
-FORMATS = "npz, d4rl, minari, lerobot, pickle, robomimic, zarr or a format of an installed package"
+FORMATS = "npz, d4rl, minari, lerobot, parquet, pickle, robomimic, zarr or a format of an installed package"
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")
 
 Json = Annotated[bool, flag("print the result as JSON on standard output")]

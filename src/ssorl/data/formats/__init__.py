@@ -34,6 +34,7 @@ BUILT_IN: dict[str, str] = {  # name -> module; sniffed in this order, before re
     "d4rl": "ssorl.data.formats.d4rl",
     "minari": "ssorl.data.formats.minari",
     "lerobot": "ssorl.data.formats.lerobot",
+    "parquet": "ssorl.data.formats.parquet",
     "pickle": "ssorl.data.formats.pickles",
 }
 FORMATS: Registry[Any] = Registry("format", "ssorl.formats", "--format", BUILT_IN, check_format, modules=True)
@@ -43,7 +44,7 @@ COLLECTIONS: dict[str, str] = {  # prefix -> module
     "d4rl": "ssorl.data.collections.d4rl_download",
     "minari": "ssorl.data.formats.minari",
 }
-SUFFIXES = {".npz": "npz", ".hdf5": "d4rl", ".h5": "d4rl", ".pkl": "pickle", ".pickle": "pickle"}
+SUFFIXES = {".npz": "npz", ".hdf5": "d4rl", ".h5": "d4rl", ".pkl": "pickle", ".pickle": "pickle", ".parquet": "parquet"}
 # What the formats themselves call the arrays of a trajectory: extras must not take their place.
 RESERVED = {"obs", "act", "rew", "terminated", "start", "meta", "observations", "next_observations", "actions"}
 RESERVED |= {"rewards", "terminals", "dones", "timeouts", "action", "episode_index", "frame_index", "index", "ssorl"}

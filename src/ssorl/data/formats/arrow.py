@@ -24,14 +24,44 @@ def is_sized(column) -> bool:
     return column.null_count < len(column) or t.is_fixed_size_list(column.type)
 
 
+def is_empty(kind) -> bool:
+    """Return whether a column of that type holds nothing but missing values."""
+    import pyarrow.types as t
+
+    return t.is_null(kind)
+
+
+def is_text(kind) -> bool:
+    """Return whether a column of that type holds text."""
+    import pyarrow.types as t
+
+    if t.is_dictionary(kind):
+        kind = kind.value_type
+    return t.is_string(kind) or t.is_large_string(kind)
+
+
 def index(table, name: str, src: str) -> np.ndarray:
-    """A column of whole numbers, [rows] int64."""
+    """Return a column of whole numbers as [rows] int64; of text, a number for each in the order of first appearance.
+
+    Raises:
+        DataError: it has empty rows, or numbers that are not whole.
+    """
     import pyarrow as pa
 
     column = table.column(name)
-    if not pa.types.is_integer(column.type) or column.null_count:
-        raise DataError(f"{src}: column {name} is of type {column.type} or has empty rows; number the rows throughout")
-    return column.to_numpy().astype(np.int64)
+    if not column.null_count and pa.types.is_integer(column.type):
+        return column.to_numpy().astype(np.int64)
+    if not column.null_count and pa.types.is_floating(column.type):
+        values = column.to_numpy()
+        if (np.rint(values) == values).all() and (np.abs(values) < 2**53).all():
+            return values.astype(np.int64)
+    if not column.null_count and is_text(column.type):
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        chunks = encoded.unify_dictionaries() if isinstance(encoded, pa.ChunkedArray) else encoded
+        codes = chunks.combine_chunks()
+        codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
+        return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    raise DataError(f"{src}: column {name} is of type {column.type} or has empty rows; number the rows throughout")
 
 
 def column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
@@ -62,3 +92,10 @@ def column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
 def vectors(pa, array: np.ndarray):
     """An array [rows, size] as a column of vectors."""
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
+
+
+def feature(pa, values: np.ndarray):
+    """Return [rows] or [rows, 1] as a column of numbers, [rows, size] as a column of vectors."""
+    if values.ndim == 2 and values.shape[1] > 1:
+        return vectors(pa, values)
+    return pa.array(np.ascontiguousarray(values.reshape(-1)))

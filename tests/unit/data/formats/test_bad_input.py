@@ -11,7 +11,6 @@ import sys
 
 import h5py
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.refusals import CURE, GOOD, Refusals, d4rl, lerobot, listing, minari, minari_meta, npz, pickled
@@ -78,6 +77,8 @@ in_every_format(
 
 for claimed in FORMATS:
     for actual in FORMATS:
+        if (actual, claimed) == ("parquet", "lerobot"):  # the columns that it writes are openpi's
+            continue
 
         @bad(f"{actual} claimed to be {claimed}", "set", CURE) if actual != claimed else (lambda f: f)
         def _(folder, claimed=claimed, actual=actual):
@@ -326,7 +327,7 @@ FRAMES = {  # one column of the Parquet file
     "states of mixed size": ({"observation.state": [[1.0]] * 17 + [[1.0, 2.0]]}, r"observation.state .* one size; put"),
     "actions of mixed size": ({"action": [[0.1, 0.2]] * 17 + [[0.5]]}, r"column action are not all of one size; put"),
     "a missing state": ({"observation.state": [None] + [[1.0, 2.0]] * 17}, r"observation.state has 1 empty rows; only"),
-    "missing rewards": ({"next.reward": pa.nulls(18, pa.float32())}, r"column next.reward has 18 empty rows; only"),
+    "a missing reward": ({"next.reward": [None] + [1.0] * 17}, r"trajectory 0 has the reward nan at step 0"),
     "text rewards": ({"next.reward": ["x"] * 18}, r"column next.reward is of type string; numbers"),
     "text actions": ({"action": ["x"] * 18}, r"column action is of type string; numbers"),
     "smaller next states": (

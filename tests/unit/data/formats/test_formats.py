@@ -744,11 +744,15 @@ def test_lerobot_missing_actions(tmp_path, missing):
         assert not got.labelled.any()
 
 
-def test_lerobot_without_rewards_says_so(tmp_path):
+@pytest.mark.parametrize("missing", ["no column", "null column"])
+def test_lerobot_without_rewards_has_none(tmp_path, missing):
     columns = frames(make())
-    del columns["next.reward"], columns["next.done"]
+    del columns["next.done"]
+    columns["next.reward"] = pa.nulls(len(columns["index"]), pa.float32())
+    if missing == "no column":
+        del columns["next.reward"]
     got = load(lerobot(tmp_path / "robot", {"chunk-000/file-000.parquet": pa.table(columns)}, "v3.0"))
-    assert not got.rew.any() and any("no next.reward" in note for note in got.meta.notes)
+    assert np.isnan(got.rew).all() and not got.rewarded.any()
 
 
 def test_lerobot_large_episode_numbers_stay_apart(tmp_path):
