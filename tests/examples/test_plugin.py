@@ -157,6 +157,55 @@ def test_without_the_package_a_policy_names_the_flag(site, data, monkeypatch, ca
     assert json.loads(capsys.readouterr().out)["env"] == "pointmass"
 
 
+def test_without_the_package_a_saved_model_names_the_flag(site, data, monkeypatch, capsys):
+    words = ["label", "few.npz", "--fraction", "0.2", "--out", "all.npz", "--json"]
+    ssorl.data.save(ssorl.load(data), "few.npz")
+    main([*words, "--idm", "ridge", "--save-idm", "idm"])
+    want = ssorl.load("all.npz").act
+    forget()
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(site)])
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*words, "--idm", "idm", "--force"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "idm: " in said and "--idm-module MODULE:NAME" in said and "ssorl_example" not in sys.modules
+    shutil.copytree(site / "ssorl_example", "ssorl_example")
+    main([*words, "--idm", "idm", "--force", "--idm-module", "ssorl_example.idm:RidgeIdm"])
+    np.testing.assert_array_equal(ssorl.load("all.npz").act, want)
+
+
+def test_a_run_with_a_class_that_is_not_installed_is_resumed_if_it_is_named_again(site, data, monkeypatch, capsys):
+    ssorl.data.save(ssorl.load(data), "few.npz")
+    forget()
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(site)])
+    shutil.copytree(site / "ssorl_example", "ssorl_example")
+    words = ["run", "few.npz", "--agent", "ssorl_example.agent:WeightedBC", "--variants", "baseline", "--out", "first"]
+    words += [
+        "--fraction",
+        "0.2",
+        "--env",
+        "pointmass",
+        "--episodes",
+        "2",
+        "--updates",
+        "20",
+        "--set",
+        "hidden=8,",
+        "batch=16",
+        "--json",
+    ]
+    main(words)
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    forget()
+    with pytest.raises(SystemExit):  # the folder alone imports nothing
+        main(["evaluate", "first", "--variant", "baseline", "--episodes", "2"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--agent ssorl_example.agent:WeightedBC" in said and "ssorl_example" not in sys.modules
+    (Path("first") / "result.json").unlink()
+    main(words)
+    assert json.loads(capsys.readouterr().out)["scores"] == scores
+
+
 def test_the_readme_names_what_is_there():
     text = (ROOT / "examples" / "plugin" / "README.md").read_text()
     folder = ROOT / "examples" / "plugin"
