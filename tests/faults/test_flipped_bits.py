@@ -152,7 +152,7 @@ def test_damaged_stage_is_computed_again(done, eps, tmp_path, name):
             warnings.simplefilter("always")
             run(eps, folder, **CHOICES)
         assert run_bits(folder) == run_bits(done)
-        assert all("made again" in str(w.message) and str(folder) in str(w.message) for w in heard)
+        assert all("this stage runs again" in str(w.message) and str(folder) in str(w.message) for w in heard)
         shutil.rmtree(folder)
 
 
@@ -165,7 +165,7 @@ def test_changed_digit_in_a_json_file_is_detected(done, eps, tmp_path):
         (folder / name).write_text(text[:place] + str(int(text[place]) ^ 1) + text[place + 1 :])
         if name != "result.json":
             (folder / "result.json").unlink()
-        with pytest.warns(UserWarning, match="checksum is wrong.*made again"):
+        with pytest.warns(UserWarning, match="checksum is wrong.*this stage runs again"):
             run(eps, folder, **CHOICES)
         assert run_bits(folder) == run_bits(done)
 

@@ -165,10 +165,7 @@ def actions(player: TrainedPolicy, eps: Episodes) -> np.ndarray:
         real = np.arange(length) <= eps.lengths[episodes][:, None]
         out[row[: len(episodes)][real]] = acts[: len(episodes)][real]
     if not np.isfinite(out).all():
-        raise SsorlError(
-            f"{type(player.agent).__name__} gave an action that is not finite, so its training diverged; "
-            "evaluate another policy"
-        )
+        raise SsorlError(f"{type(player.agent).__name__} gave an action that is not finite, so its training diverged")
     return out
 
 

@@ -289,8 +289,7 @@ def _check_finite(
     name = f"policy {number} ({type(players[number].agent).__name__})"
     if np.isfinite(obs[bad[0]]).all():
         raise SsorlError(
-            f"{name} gave an action that is not finite in step {time} of episode {episode}, so its training diverged; "
-            "evaluate another policy"
+            f"{name} gave an action that is not finite in step {time} of episode {episode}, so its training diverged"
         )
     raise SsorlError(
         f"{name} brought the simulator to a state that is not finite by step {time} of episode {episode}; "
