@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssorl.data.collections import d4rl_download, pointmass
+from ssorl.data.collections import builtin, d4rl_download
 
 
 def catalogue() -> list[dict]:
@@ -19,9 +19,9 @@ def catalogue() -> list[dict]:
     from ssorl.data.stats import profile
 
     rows = []
-    for name in pointmass.names():
-        summary = profile(pointmass.load_id(name))
-        known = {k: summary[k] for k in ("steps", "trajectories", "normalised_return")}
+    for name in builtin.names():
+        summary = profile(builtin.load_id(name))
+        known = {k: summary[k] for k in ("steps", "trajectories", "normalised_return") if summary[k] is not None}
         rows.append({"name": f"builtin/{name}", "where": "made here", **known})
     for name in datasets.names():
         rows.append({"name": f"sim/{name}", "where": "made here", **(datasets.measured(name) or {})})

@@ -14,12 +14,12 @@ RANDOM_RETURN, EXPERT_RETURN = 14.10, 90.38  # means over 10,000 episodes of ski
 
 
 def names() -> list[str]:
-    """Return the names of the built-in datasets, without `builtin/`."""
+    """Return the names of the datasets, without `builtin/`."""
     return ["pointmass"]
 
 
 def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
-    """Return a built-in dataset.
+    """Return the dataset.
 
     Args:
         name: name without `builtin/`.
@@ -28,8 +28,8 @@ def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
     Raises:
         DataError: the name is unknown.
     """
-    if name != "pointmass":
-        raise DataError(f"builtin/{name}: is not a built-in dataset; the only one is builtin/pointmass")
+    if name not in names():
+        raise DataError(f"builtin/{name}: is not a built-in dataset; choose builtin/pointmass")
     rng = np.random.default_rng(SEED)
     return rollout(rng.uniform(0, 1, N_EPISODES), rng, options)
 

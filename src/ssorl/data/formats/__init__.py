@@ -39,7 +39,7 @@ BUILT_IN: dict[str, str] = {  # name -> module; sniffed in this order, before re
 }
 FORMATS: Registry[Any] = Registry("format", "ssorl.formats", "--format", BUILT_IN, check_format, modules=True)
 COLLECTIONS: dict[str, str] = {  # prefix -> module
-    "builtin": "ssorl.data.collections.pointmass",
+    "builtin": "ssorl.data.collections.builtin",
     "sim": "ssorl.data.sim.datasets",
     "d4rl": "ssorl.data.collections.d4rl_download",
     "minari": "ssorl.data.formats.minari",
