@@ -174,8 +174,9 @@ def _evaluate_each(
     if len(errors) == len(results):
         key, err = next(iter(errors.items()))
         others = f", and so did the other {len(errors) - 1}" if len(errors) > 1 else ""
+        reason = str(err).partition(";")[0]  # without its cure, which is about the evaluation of one policy
         raise SsorlError(
-            f"{key.description}: {err}{others}; change the agent's settings, such as a smaller learning rate (--set), "
+            f"{key.description}: {reason}{others}; change settings of the agent, such as the learning rate (--set), "
             "and choose another --out"
         ) from err
     return results

@@ -1,4 +1,4 @@
-"""How the command line behaves: mistyped words, tracebacks, silence, streams that are closed, colours, signals, Tab."""
+"""Behaviour of all commands: mistyped words, tracebacks, --quiet, closed streams, colours, signals, completion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DOCS = ROOT / "docs"
 
 
 def ends(capsys, *args: str) -> tuple[int, str]:
-    """What a command that goes wrong ends with, and what it says."""
+    """Return the exit code and the message of a command that fails."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         main(args)
@@ -36,8 +36,8 @@ def ends(capsys, *args: str) -> tuple[int, str]:
 
 
 def shell(command: str, **env: str) -> subprocess.CompletedProcess:
-    told = {**os.environ, "PATH": f"{SSORL.parent}:{os.environ['PATH']}", **env}
-    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=told, timeout=patience())
+    variables = {**os.environ, "PATH": f"{SSORL.parent}:{os.environ['PATH']}", **env}
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=variables, timeout=patience())
 
 
 # Mistyped words --------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_valid_spellings_are_accepted(capsys):
     assert nearest("Hoper", ["hopper", "x"]) == "did you mean hopper?" and nearest("q", ["a", "b"]) == "there are a, b"
 
 
-# What goes wrong -------------------------------------------------------------------------------------------
+# Errors --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_traceback_only_with_debug(capsys, monkeypatch, err, words):
 
     monkeypatch.setattr("ssorl.data.catalogue.catalogue", broken)
     assert ends(capsys, "data", "list") == (1, words)
-    code, told = ends(capsys, "data", "list", "--debug")
-    assert code == 1 and "Traceback" in told and "in broken" in told and "--debug" not in told
-    code, told = ends(capsys, "--debug", "data", "show", "none.npz")
-    assert code == 2 and "Traceback" in told and told.splitlines()[-1].startswith("ssorl: none.npz: ")
+    code, err = ends(capsys, "data", "list", "--debug")
+    assert code == 1 and "Traceback" in err and "in broken" in err and "--debug" not in err
+    code, err = ends(capsys, "--debug", "data", "show", "none.npz")
+    assert code == 2 and "Traceback" in err and err.splitlines()[-1].startswith("ssorl: none.npz: ")
 
 
 def test_documented_exit_codes():
@@ -139,7 +139,7 @@ def test_closed_and_full_streams(tmp_path, pointmass):
     for line in ("ssorl study list >&-", f"ssorl data convert builtin/pointmass {tmp_path}/a.npz <&- >&- 2>&-"):
         done = shell(line)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert load(tmp_path / "a.npz").same(pointmass)  # nothing that was printed went into the file
+    assert load(tmp_path / "a.npz").same(pointmass)  # no output was written to the file
     assert shell("ssorl data lst 2>&-").returncode == 2
     for line in ("ssorl --help | true", "ssorl study list | head -1", "ssorl study show main-medium --json | head -1"):
         assert shell(line).stderr == ""
@@ -159,12 +159,12 @@ def test_no_colours_without_a_terminal():
 
 def on_a_terminal(*args: str, **env: str) -> str:
     ours, theirs = pty.openpty()
-    told = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **env}
-    told = {name: value for name, value in told.items() if name != "NO_COLOR" or name in env}
-    with subprocess.Popen([SSORL, *args], stdin=theirs, stdout=theirs, stderr=theirs, env=told):
+    variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **env}
+    variables = {name: value for name, value in variables.items() if name != "NO_COLOR" or name in env}
+    with subprocess.Popen([SSORL, *args], stdin=theirs, stdout=theirs, stderr=theirs, env=variables):
         os.close(theirs)
         out = b""
-        with contextlib.suppress(OSError):  # the end of a terminal
+        with contextlib.suppress(OSError):  # raised when the terminal is closed
             while part := os.read(ours, 1 << 16):
                 out += part
     os.close(ours)
@@ -181,14 +181,14 @@ def test_no_colours_with_no_color_or_dumb_terminal():
 
 # Signals ---------------------------------------------------------------------------------------------------
 
-# No second passes here: two signals are one wish however late the second comes, and slowness is not remarked upon.
+# Two signals always count as one here, and no message explains a delay: nothing depends on the clock.
 BEGIN = """
 import gc, hashlib, os, signal, sys, threading
 from ssorl.cli import main, stop
 from ssorl.cli.run import Run
 stop.SAME_WISH = stop.PATIENCE = float("inf")
 """
-# The collector calls a function of JAX's; Python drops what is raised there, as it is here.
+# The garbage collector calls a function of JAX; Python drops exceptions raised there, as in this callback.
 DROPPED = """
 def callback(phase, info):
     gc.callbacks.clear()
@@ -199,14 +199,14 @@ def work(self):
     gc.collect()
     assert not gc.callbacks
     sys.stdin.read()
-    print("nobody heard it")
+    print("the signal had no effect")
 """
 WAITING = """
 def work(self):
     print("begun", flush=True)
     sys.stdin.read()
 """
-# In C all the time, as a compilation is: the thread says so when that has begun, for until then it cannot run.
+# Runs in C all the time, like a compilation. The thread prints when that has begun; before, it cannot run.
 DEAF = """
 stop.SAME_WISH = stop.PATIENCE = 0
 def work(self):
@@ -220,7 +220,7 @@ def work(self):
 
 @pytest.fixture
 def start():
-    """Begin a process whose `ssorl run` is some other work, which waits for its input; it is ended with the test."""
+    """Return a function that starts a process whose `ssorl run` runs other code; the process ends with the test."""
     with contextlib.ExitStack() as stack:
 
         def begin(code: str) -> subprocess.Popen:
@@ -233,12 +233,12 @@ def start():
         yield begin
 
 
-GO_ON = "ssorl: stopped; finished work is saved, and the same command resumes:\n  ssorl run 'some thing.npz'\n"
+RESUME = "ssorl: stopped; finished work is saved, and the same command resumes:\n  ssorl run 'some thing.npz'\n"
 
 
 def test_interrupt_dropped_by_the_garbage_collector_is_raised_again(start):
     job = start(DROPPED)
-    assert (job.wait(patience()), job.stdout.read(), job.stderr.read()) == (130, "", GO_ON)
+    assert (job.wait(patience()), job.stdout.read(), job.stderr.read()) == (130, "", RESUME)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -246,8 +246,8 @@ def test_signal_stops_and_prints_how_to_resume(start, number, code):
     job = start(WAITING)
     assert job.stdout.readline() == "begun\n"
     job.send_signal(number)
-    job.send_signal(number)  # as `timeout` does; it is one wish
-    assert (job.wait(patience()), job.stderr.read()) == (code, GO_ON)
+    job.send_signal(number)  # `timeout` also sends two; they count as one
+    assert (job.wait(patience()), job.stderr.read()) == (code, RESUME)
 
 
 def test_second_signal_stops_at_once(start):
@@ -271,7 +271,7 @@ def test_ignored_signals_stay_ignored_and_handlers_are_restored():
         signal.signal(signal.SIGINT, was)
 
 
-# Tab -------------------------------------------------------------------------------------------------------
+# Completion -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -294,8 +294,8 @@ def test_ignored_signals_stay_ignored_and_handlers_are_restored():
     ],
 )
 def test_completion_candidates(line, some):
-    found = candidates(Cli, line.split(" "))
-    assert set(some) <= set(found) if not line else found == some
+    words = candidates(Cli, line.split(" "))
+    assert set(some) <= set(words) if not line else words == some
 
 
 def test_completion_does_not_import_jax():

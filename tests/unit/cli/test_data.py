@@ -1,3 +1,5 @@
+"""`ssorl data`: list, show, convert and split datasets."""
+
 import io
 import json
 import subprocess
@@ -29,10 +31,10 @@ def test_version_and_closed_pipe():
 
 
 def test_show_prints_the_documented_fields(capsys):
-    told = json.loads(run(capsys, "show", "builtin/pointmass", "--json"))
-    assert told["trajectories"] == 300 and told["labelled_share"] == 1.0
+    result = json.loads(run(capsys, "show", "builtin/pointmass", "--json"))
+    assert result["trajectories"] == 300 and result["labelled_share"] == 1.0
     for name in ("return", "normalised_return"):
-        assert set(told[name]) == {"mean", "std", "min", "max"}
+        assert set(result[name]) == {"mean", "std", "min", "max"}
     text = run(capsys, "show", "builtin/pointmass")
     assert "300" in text and "28,716" in text
 
@@ -49,8 +51,8 @@ def test_list_names_every_dataset(capsys):
 )
 def test_convert_and_back(capsys, tmp_path, pointmass, name, to):
     out = str(tmp_path / name)
-    told = json.loads(run(capsys, "convert", "builtin/pointmass", "--out", out, *to, "--json"))
-    assert told["trajectories"] == 300
+    result = json.loads(run(capsys, "convert", "builtin/pointmass", "--out", out, *to, "--json"))
+    assert result["trajectories"] == 300
     assert load(out).same(pointmass)
     with pytest.raises(SystemExit) as stop:
         run(capsys, "convert", "builtin/pointmass", "--out", out, *to)
@@ -87,8 +89,8 @@ def test_invalid_action_range_raises(capsys, tmp_path, pointmass, asked):
     save(pointmass, tmp_path / "a.npz")
     with pytest.raises(SystemExit):
         main(["data", "convert", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), f"--action-range={asked}"])
-    said = capsys.readouterr().err
-    assert "range" in said and "should not have happened" not in said and not (tmp_path / "b.npz").exists()
+    err = capsys.readouterr().err
+    assert "range" in err and "should not have happened" not in err and not (tmp_path / "b.npz").exists()
 
 
 def test_convert_takes_its_target_as_a_positional_argument(capsys, tmp_path, pointmass):
@@ -104,7 +106,7 @@ def test_convert_takes_its_target_as_a_positional_argument(capsys, tmp_path, poi
 
 
 def test_markup_in_paths_is_printed_literally(capsys, tmp_path):
-    """Rich takes [bold] and [/] for colours and :smile: for a picture."""
+    """Rich would take [bold] and [/] for markup and :smile: for an emoji."""
     (tmp_path / "x[").mkdir()
     for name in ("[bold]a:smile:.npz", "x[/bold].npz"):
         main(["data", "convert", "builtin/pointmass", str(tmp_path / name)])
@@ -126,17 +128,17 @@ def test_decoupled_split_prints_its_counts(capsys, tmp_path):
         "--out",
         str(tmp_path / "s.json"),
     ]
-    told = json.loads(run(capsys, "split", "builtin/pointmass", *asked, "--json"))
-    assert (told["labelled"], told["unlabelled"]) == (30, 30)
-    assert (told["labelled_third"], told["unlabelled_third"]) == ("med", "high")
+    result = json.loads(run(capsys, "split", "builtin/pointmass", *asked, "--json"))
+    assert (result["labelled"], result["unlabelled"]) == (30, 30)
+    assert (result["labelled_third"], result["unlabelled_third"]) == ("med", "high")
 
 
 def test_split_hides_actions_and_plot_is_drawn(capsys, tmp_path):
     split, data, png = (str(tmp_path / n) for n in ("s.json", "d.npz", "p.png"))
-    told = json.loads(
+    result = json.loads(
         run(capsys, "split", "builtin/pointmass", "--quality", "30", "--out", split, "--data", data, "--json")
     )
-    assert told["labelled"] == 30 and told["unlabelled"] == 270
+    assert result["labelled"] == 30 and result["unlabelled"] == 270
     eps = load(data)
     assert (eps.labelled_share == 1).sum() == 30
     shown = json.loads(run(capsys, "show", "builtin/pointmass", "--split", split, "--plot", png, "--json"))
@@ -151,10 +153,10 @@ def test_labelled_and_unlabelled_files(capsys, tmp_path, pointmass):
 
     save(pointmass[:20], tmp_path / "a.npz")
     save(pointmass[20:], tmp_path / "b.hdf5")
-    told = json.loads(
+    result = json.loads(
         run(capsys, "show", "--labelled", str(tmp_path / "a.npz"), "--unlabelled", str(tmp_path / "b.hdf5"), "--json")
     )
-    assert told["trajectories"] == 300 and told["labelled_trajectories"] == 20
+    assert result["trajectories"] == 300 and result["labelled_trajectories"] == 20
 
 
 @pytest.mark.parametrize(

@@ -43,16 +43,16 @@ def fails(capsys, *args):
 
 def test_evaluate_run_folder(run, capsys):
     main(["evaluate", str(run), "--episodes", "4", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["env"], told["episodes"], told["seed"], told["video"]) == ("pointmass", 4, 0, None)
-    assert [row["policy"].rpartition("/")[2] for row in told["policies"]] == ["ss-2.npz", "ss-10.npz"]
-    for row in told["policies"]:
+    result = json.loads(capsys.readouterr().out)
+    assert (result["env"], result["episodes"], result["seed"], result["video"]) == ("pointmass", 4, 0, None)
+    assert [row["policy"].rpartition("/")[2] for row in result["policies"]] == ["ss-2.npz", "ss-10.npz"]
+    for row in result["policies"]:
         assert row["return"]["mean"] == pytest.approx(np.mean(row["returns"])) and row["normalised"] is None
         assert row["return"]["low"] <= row["return"]["mean"] <= row["return"]["high"]
         assert len(row["returns"]) == len(row["lengths"]) == 4
     main(["evaluate", str(run), "--episodes", "4", "--variant", "all"])
     text = capsys.readouterr().out
-    assert "oracle-2" in text and "ss-10" in text and f"{told['policies'][0]['return']['mean']:,.1f}" in text
+    assert "oracle-2" in text and "ss-10" in text and f"{result['policies'][0]['return']['mean']:,.1f}" in text
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_evaluate_run_folder(run, capsys):
     ],
 )
 def test_scores_are_normalised_as_in_the_run(tmp_path, capsys, config, known):
-    """By the references of its data, where the environment has none."""
+    """If the environment has no reference scores, those of the run's data are used."""
     for home in (tmp_path, tmp_path / "q10"):
         policy(home / "policies" / "ss-0.npz", 0)
         (tmp_path / "config.json").write_text(json.dumps(config))
@@ -80,8 +80,8 @@ def test_evaluate_a_file_without_environment(tmp_path, capsys):
     policy(tmp_path / "p.npz", 0, 11, 3, env=None)
     assert "the policy names no environment; name one with --env" in fails(capsys, "evaluate", tmp_path / "p.npz")
     main(["evaluate", str(tmp_path / "p.npz"), "--env", "hopper", "--episodes", "2", "--seed", "5", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["seed"] == 5 and told["policies"][0]["normalised"]["mean"] < 10
+    result = json.loads(capsys.readouterr().out)
+    assert result["seed"] == 5 and result["policies"][0]["normalised"]["mean"] < 10
 
 
 def test_load_policy_takes_files_and_folders(run):
@@ -131,17 +131,17 @@ def test_bad_input(run, tmp_path, capsys, args, message):
 
 
 def test_video(run, tmp_path, capsys):
-    """Of the first episode of the first policy; ten frames a second, as the point mass has."""
+    """The video shows the first episode of the first policy, with ten frames a second for the point mass."""
     out = tmp_path / "film.gif"
     main(["evaluate", str(run), "--episodes", "2", "--video", str(out), "--json"])
-    told = json.loads(capsys.readouterr().out)
+    result = json.loads(capsys.readouterr().out)
     shown = 0
     with Image.open(out) as film:
         assert film.size == (320, 240) and film.n_frames > 5
-        for number in range(film.n_frames):  # Pillow joins frames that are alike
+        for number in range(film.n_frames):  # Pillow merges equal frames
             film.seek(number)
             shown += film.info["duration"]
-    assert shown == 100 * (told["policies"][0]["lengths"][0] + 1)
+    assert shown == 100 * (result["policies"][0]["lengths"][0] + 1)
 
     kept = out.read_bytes()
     again = ["evaluate", str(run), "--episodes", "1", "--seed", "5", "--video", str(out)]
@@ -163,7 +163,7 @@ def test_mp4_without_ffmpeg(run, capsys):
 
 
 def test_mujoco_video_or_a_message(tmp_path, capsys, monkeypatch):
-    """Where there is OpenGL a film is drawn; where there is none the scores are told all the same."""
+    """With OpenGL a video is drawn; without, the command says why not."""
     policy(tmp_path / "p.npz", 0, 11, 3, env="hopper")
     call = ["evaluate", str(tmp_path / "p.npz"), "--episodes", "1", "--video", str(tmp_path / "film.gif")]
     try:
@@ -184,7 +184,7 @@ def test_mujoco_video_or_a_message(tmp_path, capsys, monkeypatch):
 
 
 def test_maze_video_has_the_orientation_of_the_map(tmp_path):
-    """The ball in the first row and column is above and left of the goal, which is in the last row."""
+    """A ball in the first row and column is above and to the left of the goal, which is in the last row."""
     film = Film(tmp_path / "maze.gif", "maze2d-large-dense")
     film.seconds_per_step, film.states = 1.0, [np.array([1.0, 1.0])] * 2
     try:
@@ -209,8 +209,8 @@ def test_other_environments_cannot_be_filmed(tmp_path, capsys):
 def test_export(run, tmp_path, capsys):
     out = tmp_path / "p.onnx"
     main(["export", str(run), "--seed", "10", "--out", str(out), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["inputs"] == {"obs": ["n", 4]} and told["outputs"] == ["act"] and told["largest_error"] < 1e-5
+    result = json.loads(capsys.readouterr().out)
+    assert result["inputs"] == {"obs": ["n", 4]} and result["outputs"] == ["act"] and result["largest_error"] < 1e-5
     obs = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
     act = onnxruntime.InferenceSession(str(out)).run(None, {"obs": obs})[0]
     np.testing.assert_allclose(act, ssorl.load_policy(run, seed=10)(obs), atol=1e-5)

@@ -1,4 +1,4 @@
-"""`ssorl label` from end to end: every format out, nothing half-written, and one sentence for a mistake."""
+"""`ssorl label` from end to end: all formats, no partial files, and one sentence for each mistake."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OUTS = {
     "minari": ("o-v0", ["--to", "minari"]),
     "lerobot": ("o", ["--to", "lerobot"]),
 }
-# Minari leaves its scratch folder to the garbage collector, which says so.
+# Minari leaves its temporary folder to the garbage collector, which warns.
 pytestmark = pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
 
 
@@ -49,7 +49,7 @@ def fails(capsys, *args) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def small():
-    """The same path through the code in less time: the command and its files are looked at here, not the model."""
+    """Use a small model, because these tests are about the command and its files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(IDMS, "robust-quick", replace(IDMS["robust-quick"], hidden=(32, 32), lr=3e-3))
         yield
@@ -62,13 +62,13 @@ def full():
 
 @pytest.fixture(scope="module")
 def gaps(full):
-    """Twelve trajectories without actions, and gaps in those before them."""
+    """Twelve trajectories with missing steps, and twelve without actions."""
     return hide(full, (np.arange(480) >= 240) | (np.arange(480) % 7 == 3))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, gaps, full):
-    """The data in files, and a model fitted by the command itself."""
+    """Return a folder with the data in files, and a model that the command fitted."""
     path = tmp_path_factory.mktemp("label")
     save(gaps, path / "gaps.npz")
     save(full[:12], path / "a.npz")
@@ -93,25 +93,25 @@ def test_missing_actions_are_filled_and_true_actions_stay(folder, gaps, full):
 @pytest.mark.parametrize("format", OUTS)
 def test_every_format_contains_the_same_labels(capsys, tmp_path, folder, gaps, format):
     name, to = OUTS[format]
-    told = run(capsys, folder / "gaps.npz", "--idm", folder / "idm", "--out", tmp_path / name, *to)
+    result = run(capsys, folder / "gaps.npz", "--idm", folder / "idm", "--out", tmp_path / name, *to)
     got, want = load(tmp_path / name), load(folder / "first.npz")
     assert got.same(want) and got.meta.notes == want.meta.notes
     known = gaps.labelled
     assert got.act[known].tobytes() == gaps.act[known].tobytes()
-    assert told["out"] == str(tmp_path / name) and os.listdir(tmp_path) == [name]
+    assert result["out"] == str(tmp_path / name) and os.listdir(tmp_path) == [name]
     with np.load(folder / "first.npz") as arrays:
         proxy, std = extras(tmp_path / name, format, got)
         assert np.array_equal(proxy, arrays["proxy"]) and np.array_equal(std, arrays["act_std"])
 
 
 def extras(path: Path, format: str, eps) -> tuple[np.ndarray, np.ndarray]:
-    """Proxy marks and deviations as another program would read them."""
+    """Return the proxy flags and predicted std as another program would read them."""
     if format == "npz":
         with np.load(path, allow_pickle=False) as file:
             return file["proxy"], file["act_std"]
     if format == "d4rl":
         with h5py.File(path) as file:
-            # What D4RL's own reader does: every dataset, by its whole name.
+            # D4RL's own reader also reads every dataset by its full name.
             found = {}
             file.visititems(lambda name, item: found.update({name: item[()]}) if hasattr(item, "shape") else None)
         assert {len(x) for x in found.values()} == {eps.n_steps}
@@ -139,11 +139,11 @@ def test_two_files_give_the_unlabelled_trajectories_or_the_union(capsys, tmp_pat
     b, u = load(tmp_path / "b.npz"), load(tmp_path / "u.npz")
     assert len(b) == 12 and b.obs.tobytes() == full[12:].obs.tobytes()
     assert len(u) == 24 and u.act[:240].tobytes() == full.act[:240].tobytes()
-    assert u.act[240:].tobytes() == b.act.tobytes()  # the same model either way
+    assert u.act[240:].tobytes() == b.act.tobytes()  # the model is the same
     assert not np.array_equal(b.act, full.act[240:]) and np.mean((b.act - full.act[240:]) ** 2) < 0.05
-    told = json.loads((tmp_path / "r.json").read_text())
-    assert told["data"]["trajectories"] == 12 and told["model"]["labelled_trajectories"] == 12
-    assert max(w["trajectory"] for w in told["worst"]) < 12  # numbers of the file that was written
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["data"]["trajectories"] == 12 and result["model"]["labelled_trajectories"] == 12
+    assert max(w["trajectory"] for w in result["worst"]) < 12  # indices in the file that was written
 
 
 def test_actions_of_the_unlabelled_file_have_no_effect(capsys, tmp_path, folder, full):
@@ -158,14 +158,16 @@ def test_actions_of_the_unlabelled_file_have_no_effect(capsys, tmp_path, folder,
 def test_labels_of_a_split_are_compared_with_the_truth(capsys, tmp_path, folder, full):
     save(full, tmp_path / "full.npz")
     args = [tmp_path / "full.npz", "--fraction", "0.5", "--quality", "100", "--seed", "3", *FAST]
-    told = run(capsys, *args, "--out", tmp_path / "o.npz", "--report", tmp_path / "r.png", "--save-idm", tmp_path / "m")
+    result = run(
+        capsys, *args, "--out", tmp_path / "o.npz", "--report", tmp_path / "r.png", "--save-idm", tmp_path / "m"
+    )
     got = load(tmp_path / "o.npz")
     with np.load(tmp_path / "o.npz") as arrays:
         proxy = arrays["proxy"]
     assert proxy.sum() == 240 and got.act[~proxy].tobytes() == full.act[~proxy].tobytes()
-    assert told["truth"]["mse"] == pytest.approx(np.mean((got.act - full.act)[proxy] ** 2), rel=1e-4)
+    assert result["truth"]["mse"] == pytest.approx(np.mean((got.act - full.act)[proxy] ** 2), rel=1e-4)
     assert (tmp_path / "r.png").read_bytes()[:4] == b"\x89PNG"
-    assert json.loads((tmp_path / "r.json").read_text())["truth"] == told["truth"]
+    assert json.loads((tmp_path / "r.json").read_text())["truth"] == result["truth"]
     from ssorl.data import coupled
 
     coupled(full, 0.5, 100, 3).save(tmp_path / "s.json")
@@ -179,7 +181,7 @@ def test_labels_of_a_split_are_compared_with_the_truth(capsys, tmp_path, folder,
         "--out",
         tmp_path / "p.npz",
     )
-    assert again["truth"] == told["truth"] and load(tmp_path / "p.npz").act.tobytes() == got.act.tobytes()
+    assert again["truth"] == result["truth"] and load(tmp_path / "p.npz").act.tobytes() == got.act.tobytes()
 
 
 @pytest.mark.parametrize("how", [[], ["--stream"]])
@@ -191,7 +193,7 @@ def test_earlier_proxies_are_not_reported_as_true_actions(capsys, tmp_path, fold
     note = "274 of 480 actions are proxies from an inverse dynamics model"
     assert f"note: {note}; as far as they are used here, they count as true actions" in err
     assert "true actions" not in out and "truth" not in out and f"may be proxies themselves ({note})" in out
-    # As the unlabelled file its actions are ignored, proxies or not.
+    # The actions of the unlabelled file are ignored, also if they are proxies.
     two = ["--labelled", folder / "a.npz", "--unlabelled", folder / "first.npz", "--out", tmp_path / "b.npz"]
     main(["label", *map(str, two), *fast, "--union"])
     out, err = capsys.readouterr()
@@ -301,7 +303,7 @@ def test_progress_is_a_bar_on_a_terminal(tmp_path, folder):
     with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=env) as job:
         os.close(theirs)
         text = b""
-        with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
+        with contextlib.suppress(OSError):  # raised when the terminal is closed
             while part := os.read(ours, 1 << 16):
                 text += part
     os.close(ours)

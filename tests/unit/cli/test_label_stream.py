@@ -1,4 +1,4 @@
-"""`ssorl label` on files that are read and written in parts: the same result, whole or not at all."""
+"""`ssorl label` on files that are read and written in parts: the result is the same, and no file is partial."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(capsys, *args) -> dict:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Data in files, and a model fitted to it in memory."""
+    """Return a folder with the data in files, and a model that was fitted in memory."""
     path = tmp_path_factory.mktemp("stream")
     full = linear(n=24, t=20)
     save(full, path / "full.npz")
@@ -41,13 +41,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def parts(monkeypatch):
-    """Parts of two trajectories."""
+    """Read in parts of two trajectories."""
     monkeypatch.setattr("ssorl.data.stream.PART_STEPS", 40)
 
 
 @pytest.mark.parametrize("format", OUTS)
 def test_every_format_equals_labels_in_memory(capsys, tmp_path, folder, format):
-    told = run(
+    result = run(
         capsys,
         folder / "gaps.hdf5",
         "--idm",
@@ -60,7 +60,7 @@ def test_every_format_equals_labels_in_memory(capsys, tmp_path, folder, format):
     )
     got, want = load(tmp_path / OUTS[format]), load(folder / "first.npz")
     assert got.act.tobytes() == want.act.tobytes() and got.same(want) and got.meta.notes == want.meta.notes
-    assert told["data"]["proxy_steps"] == 274 and os.listdir(tmp_path) == [OUTS[format]]
+    assert result["data"]["proxy_steps"] == 274 and os.listdir(tmp_path) == [OUTS[format]]
 
 
 def test_fit_report_and_model_equal_those_in_memory(capsys, tmp_path, folder):
@@ -96,7 +96,7 @@ def test_large_files_are_streamed_automatically(capsys, tmp_path, monkeypatch, f
     monkeypatch.setattr("ssorl.data.stream.free_memory", lambda: 1000.0)
     main(["label", *map(str, args), str(tmp_path / "b.npz")])
     assert "reading: 480 of 480 steps" in capsys.readouterr().err
-    main(["label", *map(str, args), str(tmp_path / "c.pkl")])  # which cannot be
+    main(["label", *map(str, args), str(tmp_path / "c.pkl")])  # pickles cannot be streamed
     assert "reading" not in capsys.readouterr().err
 
 
@@ -132,7 +132,7 @@ def test_mistakes_print_one_sentence_and_write_nothing(capsys, monkeypatch, fold
     assert sorted(os.listdir()) == before
 
 
-# Labels parts of two trajectories, and at the third waits for a line that never comes.
+# Labels parts of two trajectories, and waits at the third for a line that never comes.
 HELD = """
 import itertools, sys
 from ssorl.idm import stream

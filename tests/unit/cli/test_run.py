@@ -37,13 +37,13 @@ from ssorl.cli import main
 main(sys.argv[1:])
 """
 
-# Runs the command and presses Ctrl-C while policies are played at the second look at the agents' training.
+# Runs the command and presses Ctrl-C during the evaluation of the second snapshot.
 STOPPED = """
 import itertools, os, signal
 from ssorl.evaluation import rollout
-real, looks = rollout.evaluate, itertools.count(1)
+real, calls = rollout.evaluate, itertools.count(1)
 def evaluate(*args, **options):
-    if next(looks) == 2:
+    if next(calls) == 2:
         os.kill(os.getpid(), signal.SIGINT)
     return real(*args, **options)
 rollout.evaluate = evaluate
@@ -54,27 +54,27 @@ main()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, pointmass):
-    """The data in files, in a folder to work in."""
+    """Return a folder with the data in files."""
     path = tmp_path_factory.mktemp("run")
     save(pointmass[:40], path / "full.npz")
     save(hide(pointmass[:40], slice(1000, None)), path / "gaps.npz")
     save(pointmass[:10], path / "a.npz")
     save(pointmass[10:40], path / "b.hdf5")
-    # Unlike the others it says nothing of where it was recorded.
+    # This file names no environment.
     save(pointmass[:40].with_meta(env=None), path / "lost.npz")
     return path
 
 
 @pytest.fixture(scope="module")
 def result(folder) -> dict:
-    """What an unbroken run finds."""
+    """Return the result of an uninterrupted run."""
     main(["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "whole")])
     return bits(folder / "whole")
 
 
 def bits(path: Path) -> dict:
-    told = json.loads((path / "result.json").read_text())
-    return {k: v for k, v in told.items() if k not in ("timings", "started", "command", "commit", "sha256")}
+    content = json.loads((path / "result.json").read_text())
+    return {k: v for k, v in content.items() if k not in ("timings", "started", "command", "commit", "sha256")}
 
 
 def ssorl(code: str, *args) -> subprocess.Popen:
@@ -82,7 +82,7 @@ def ssorl(code: str, *args) -> subprocess.Popen:
 
 
 def test_run_reports_every_stage(folder, result, capsys):
-    main(["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "told")])
+    main(["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "again")])
     out, err = capsys.readouterr()
     stages = [line.split()[0] for line in err.splitlines()]
     wanted = [
@@ -102,9 +102,9 @@ def test_run_reports_every_stage(folder, result, capsys):
     assert "8 of 40 trajectories keep their actions from the bottom 50 %" in err
     rows = [line.split()[0] for line in out.splitlines() if line]
     assert rows[:4] == ["norm.", "baseline", "ss", "oracle"]
-    assert f"report: {folder}/told/report.html" in out and "SS-BC reaches" in out
-    assert f"ssorl evaluate {folder}/told" in out
-    assert bits(folder / "told") == result  # a second run of the same is the same
+    assert f"report: {folder}/again/report.html" in out and "SS-BC reaches" in out
+    assert f"ssorl evaluate {folder}/again" in out
+    assert bits(folder / "again") == result  # a second run gives the same result
 
 
 def test_finished_run_shows_its_result_again(folder, result, capsys):
@@ -114,8 +114,8 @@ def test_finished_run_shows_its_result_again(folder, result, capsys):
     first = capsys.readouterr()
     main([*args, "--json"])
     second = capsys.readouterr()
-    told = json.loads(second.out)
-    assert told["folder"] == str(folder / "whole") and told["scores"] == result["scores"]
+    content = json.loads(second.out)
+    assert content["folder"] == str(folder / "whole") and content["scores"] == result["scores"]
     assert "nothing is left to do" in first.err and "training" not in first.err + second.err
 
 
@@ -135,7 +135,7 @@ def test_run_killed_at_each_stage_ends_in_the_same_bits(folder, result):
 def test_ctrl_c_prints_how_to_resume(folder):
     args = ["run", folder / "full.npz", *TINY, "--out", folder / "stopped"]
     _, err = (job := ssorl(STOPPED, *args)).communicate(timeout=patience())
-    assert len({line["at"] for line in lines(folder / "stopped" / "metrics.jsonl")}) == 1  # the first look
+    assert len({line["at"] for line in lines(folder / "stopped" / "metrics.jsonl")}) == 1  # the first snapshot
     assert job.returncode == 130 and "the same command resumes" in err and "Traceback" not in err
     assert err.splitlines()[-1].strip().startswith("ssorl run ") and "--out" in err.splitlines()[-1]
 
@@ -154,8 +154,8 @@ def test_two_files_have_no_oracle(folder, capsys):
     main(["run", *two, *args, "--out", str(folder / "two")])
     out, err = capsys.readouterr()
     assert "there is no oracle" in err and "oracle  " not in out
-    told = json.loads((folder / "two" / "result.json").read_text())
-    assert set(told["scores"]) == {"baseline", "ss"} and told["split"]["n_labelled"] == 10
+    content = json.loads((folder / "two" / "result.json").read_text())
+    assert set(content["scores"]) == {"baseline", "ss"} and content["split"]["n_labelled"] == 10
 
 
 def test_values_are_estimated_without_an_environment(folder, capsys, monkeypatch):
@@ -164,9 +164,9 @@ def test_values_are_estimated_without_an_environment(folder, capsys, monkeypatch
     main(["run", str(folder / "lost.npz"), *args, "--out", str(folder / "lost")])
     out, err = capsys.readouterr()
     assert "estimated by fitted-Q evaluation" in err and "est. value" in out and "estimated to reach" in out
-    told = json.loads((folder / "lost" / "result.json").read_text())
-    assert told["kind"] == "fqe" and not told["normalised"] and "score" not in told["curves"]["ss"]
-    assert set(told["scores"]) == {"baseline", "ss", "oracle"} and len(told["scores"]["ss"]["returns"][0]) == 40
+    content = json.loads((folder / "lost" / "result.json").read_text())
+    assert content["kind"] == "fqe" and not content["normalised"] and "score" not in content["curves"]["ss"]
+    assert set(content["scores"]) == {"baseline", "ss", "oracle"} and len(content["scores"]["ss"]["returns"][0]) == 40
 
 
 def test_diverged_policy_is_named_and_the_others_are_evaluated(folder, result, capsys, monkeypatch):
@@ -177,18 +177,20 @@ def test_diverged_policy_is_named_and_the_others_are_evaluated(folder, result, c
 
     def spoilt(plan, eps, trained, real=algorithm1.trained_policy):
         one = real(plan, eps, trained)
-        lost = not eps.labelled.all()  # the baseline's
+        lost = not eps.labelled.all()  # the baseline
         return one._replace(params=jax.tree.map(lambda x: np.full_like(x, np.nan) if lost else x, one.params))
 
     monkeypatch.setattr(algorithm1, "trained_policy", spoilt)
     args = ["run", str(folder / "full.npz"), *TINY, "--out", str(folder / "spoilt")]
     line = "The training of baseline, seed 0, has diverged"
-    for _ in range(2):  # the second time it is read from the folder
+    for _ in range(2):  # the second time, the result is read from the folder
         main(args)
         out = capsys.readouterr().out
         assert line in out and "SS-BC reaches" in out
-    told = bits(folder / "spoilt")
-    assert told["scores"]["ss"] == result["scores"]["ss"] and told["scores"]["baseline"]["returns"] == [[None, None]]
+    content = bits(folder / "spoilt")
+    assert content["scores"]["ss"] == result["scores"]["ss"] and content["scores"]["baseline"]["returns"] == [
+        [None, None]
+    ]
     assert line in (folder / "spoilt" / "report.html").read_text()
     main([*args, "--json"])
     assert line in capsys.readouterr().err
@@ -199,8 +201,12 @@ def test_several_qualities_and_seeds(folder, capsys):
     main(["run", str(folder / "full.npz"), *TINY, *args, "--out", str(folder / "grid")])
     out = capsys.readouterr().out
     assert out.count("labelled from the bottom") == 2 and "baseline" not in out
-    told = json.loads((folder / "grid" / "q100" / "result.json").read_text())
-    assert told["seeds"] == [0, 2] and told["config"]["certain"] == 0.5 and len(told["scores"]["ss"]["returns"]) == 2
+    content = json.loads((folder / "grid" / "q100" / "result.json").read_text())
+    assert (
+        content["seeds"] == [0, 2]
+        and content["config"]["certain"] == 0.5
+        and len(content["scores"]["ss"]["returns"]) == 2
+    )
     names = sorted(p.name for p in (folder / "grid" / "q50" / "policies").iterdir())
     assert names == ["oracle-0.npz", "oracle-2.npz", "ss-0.npz", "ss-2.npz"]
 
@@ -274,11 +280,11 @@ def test_values_of_settings_are_parsed(folder):
     assert load(folder / "full.npz").n_episodes == 40
     from ssorl.cli.run import parse_value
 
-    found = [parse_value(x) for x in ("3", "0.5", "1e-4", "256,256", "8,", "true", "none", "nll")]
+    parsed = [parse_value(x) for x in ("3", "0.5", "1e-4", "256,256", "8,", "true", "none", "nll")]
     assert [parse_value(x) for x in ("(64, 32)", "[8]", "False", "None")] == [
         (64, 32),
         (8,),
         False,
         None,
-    ]  # as in Python
-    assert found == [3, 0.5, 1e-4, (256, 256), (8,), True, None, "nll"]
+    ]  # Python syntax
+    assert parsed == [3, 0.5, 1e-4, (256, 256), (8,), True, None, "nll"]

@@ -1,4 +1,4 @@
-"""`ssorl study` from end to end: list, show, run, status and report, with a study of one's own."""
+"""`ssorl study` from end to end: list, show, run, status and report of a small study."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def study(tmp_path_factory, pointmass) -> Path:
 
 @pytest.fixture(scope="module")
 def store(study) -> Path:
-    """Where it was run once."""
+    """Run the study once and return its store."""
     main(["study", "run", str(study), "--store", str(study.parent / "store")])
     return study.parent / "store"
 
@@ -63,11 +63,11 @@ def test_list_names_every_study(capsys):
 def test_show_prints_axes_and_counts_cells(study, store, capsys):
     capsys.readouterr()
     main(["study", "show", str(study), "--store", str(store), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["axes"]["quality"] == [50, 100] and told["points"] == 6 and told["cells"] == 5 == told["done"]
+    result = json.loads(capsys.readouterr().out)
+    assert result["axes"]["quality"] == [50, 100] and result["points"] == 6 and result["cells"] == 5 == result["done"]
     there = [json.loads((path / "cell.json").read_text())["cell"]["kind"] for path in (store / "cells").iterdir()]
-    assert sorted(there) == ["idm"] * 2 + ["return"] * 5  # and how good the labels of two are
-    assert {row["cell"] for row in told["grid"]} < {path.name for path in (store / "cells").iterdir()}
+    assert sorted(there) == ["idm"] * 2 + ["return"] * 5  # two cells for the quality of the labels
+    assert {row["cell"] for row in result["grid"]} < {path.name for path in (store / "cells").iterdir()}
     main(["study", "show", "idm-architecture", "--scale", "paper", "--store", str(store)])
     out = capsys.readouterr().out
     assert "360 points, 300 cells at scale paper: 0 done, 300 to do" in out and "k = 2, symmetric" in out
@@ -75,7 +75,7 @@ def test_show_prints_axes_and_counts_cells(study, store, capsys):
 
 def test_run_draws_a_page_and_computes_nothing_twice(study, store, capsys, monkeypatch):
     capsys.readouterr()
-    monkeypatch.setattr("ssorl.study.executor.KINDS", {})  # whatever it tried to do would fail
+    monkeypatch.setattr("ssorl.study.executor.KINDS", {})  # computing a cell would fail
     main(["study", "run", str(study), "--store", str(store)])
     out, err = capsys.readouterr()
     assert Path(out.strip()).is_file() and out.strip().endswith(".html")
@@ -90,22 +90,22 @@ def test_quiet_and_json(study, store, capsys, monkeypatch):
     main(["study", "run", str(study), "--store", str(store), "--quiet"])
     out, err = capsys.readouterr()
     assert err == "" and Path(out.strip()).is_file()
-    for verb, told in (("run", {"cells": 5, "done": 5, "failed": {}}), ("report", {})):
+    for verb, result in (("run", {"cells": 5, "done": 5, "failed": {}}), ("report", {})):
         main(["study", verb, str(study), "--store", str(store), "--json"])
         assert json.loads(capsys.readouterr().out) == {
             "study": str(study),
             "scale": "smoke",
             "page": out.strip(),
-            **told,
+            **result,
         }
     main(["study", "run", str(study), "--store", str(store), "--dry-run", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["cells"] == told["done"] == 5 and told["seconds"] == {"cpu": 0, "gpu": 0}
+    result = json.loads(capsys.readouterr().out)
+    assert result["cells"] == result["done"] == 5 and result["seconds"] == {"cpu": 0, "gpu": 0}
 
 
 def test_report_of_a_part_and_of_a_yaml_file(study, store, tmp_path, capsys):
-    told = tomllib.loads(study.read_text())
-    yaml = "name: mine\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in told.items())
+    result = tomllib.loads(study.read_text())
+    yaml = "name: mine\n" + "".join(f"{key}: {json.dumps(value)}\n" for key, value in result.items())
     (tmp_path / "mine.yaml").write_text(yaml)
     capsys.readouterr()
     args = ["study", "report", str(tmp_path / "mine.yaml"), "--store", str(store)]
@@ -187,12 +187,12 @@ def test_claims_print_their_estimate(tmp_path, capsys):
     assert lines[1].startswith("    mean of SS − mean of the baseline: ") and " at 12 of 36 places, " in lines[1]
     assert lines[1].endswith("claimed above 0: as claimed")
     main([*about, "--json"])
-    told = json.loads(capsys.readouterr().out)["claims"]
-    first, fifth = told[0], told[4]
+    result = json.loads(capsys.readouterr().out)["claims"]
+    first, fifth = result[0], result[4]
     assert first["checks"] == {"holds": 12, "fails": 0, "open": 24} and first["cells_missing"] == 2 * 2 * 6 * 2 * 3
     number = first["in_one_number"]
     assert number["says"] == "holds" and number["claimed"] == "above 0" and number["low"] <= number["value"]
-    assert "value" not in fifth["in_one_number"]  # nothing of it was run
+    assert "value" not in fifth["in_one_number"]  # it has no results
 
 
 @pytest.mark.parametrize(

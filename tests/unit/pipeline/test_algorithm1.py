@@ -1,4 +1,4 @@
-"""Algorithm 1: who learns from what, what a seed decides, and the numbers made of the returns."""
+"""Algorithm 1: the data of each training, the effect of the seed, and the results computed from the returns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def outcome(eps, plan, keep):
     return run(eps, plan, keep)
 
 
-# Who learns from what --------------------------------------------------------------------------------------
+# Trainings ------------------------------------------------------------------------------------------------
 
 
 def test_each_variant_trains_on_its_own_actions(eps, plan, outcome):
@@ -74,7 +74,7 @@ def test_each_variant_trains_on_its_own_actions(eps, plan, outcome):
         assert not np.array_equal(runs["ss"].eps.act, eps.act)
         np.testing.assert_array_equal(runs["oracle"].eps.act, eps.act)
         assert {r.seed for r in runs.values()} == {cell.seed}
-        assert all(r.eps.obs is eps.obs for r in runs.values())  # one program: what is shared is shared
+        assert all(r.eps.obs is eps.obs for r in runs.values())  # shared arrays, so that one program trains all
 
 
 def test_one_oracle_for_all_qualities(plan, outcome):
@@ -84,7 +84,7 @@ def test_one_oracle_for_all_qualities(plan, outcome):
 
 
 def test_hidden_actions_affect_only_the_oracle(eps):
-    """Other actions where they are hidden: the same baseline and SS policies, bit for bit."""
+    """With other hidden actions, the baseline and SS policies are the same to the bit."""
     plan = make_plan(eps, "bc", fraction=0.2, episodes=2, settings=SMALL)
     other = eps.act.copy()
     hidden = ~hide_actions(eps, coupled(eps, 0.2, 50, 0)).data.labelled
@@ -118,7 +118,7 @@ def test_certain_drops_proxies_with_the_highest_std(outcome):
     done = outcome.filled[SplitKey(50, 0)]
     proxies = np.flatnonzero(done.labels.proxy)
     std = np.zeros_like(done.labels.std)
-    std[proxies] = np.linspace(1, 2, len(proxies))[::-1, None]  # the first is the least sure
+    std[proxies] = np.linspace(1, 2, len(proxies))[::-1, None]  # the first has the highest std
     done = replace(done, labels=done.labels._replace(std=std))
     got = keep_certain(done, 0.75)
     out = len(proxies) - round(0.75 * len(proxies))
@@ -131,7 +131,7 @@ def test_certain_scales_std_by_the_action_range(outcome):
     done = outcome.filled[SplitKey(50, 0)]
     a, b = np.flatnonzero(done.labels.proxy)[:2]
     std = np.full_like(done.labels.std, 1e-9)
-    std[a], std[b] = (0, 0.5), (2, 0)  # of ranges 1 and 100: half of the one, a fiftieth of the other
+    std[a], std[b] = (0, 0.5), (2, 0)  # for ranges of 1 and 100: half of one, a fiftieth of the other
     proxy = np.isin(np.arange(len(std)), [a, b])
     wide = done.eps.with_meta(act_low=(-50.0, -0.5), act_high=(50.0, 0.5))
     got = keep_certain(replace(done, eps=wide, labels=done.labels._replace(std=std, proxy=proxy)), 0.5)
@@ -139,7 +139,7 @@ def test_certain_scales_std_by_the_action_range(outcome):
 
 
 def test_splits_of_different_trajectories_train_in_one_call(eps):
-    """Decoupled splits take other trajectories for each seed; each training and each look at it is as alone."""
+    """Decoupled splits differ by seed; each training and each snapshot equals that of a run with one seed."""
     plan = make_plan(eps, "bc", setup="decoupled", seeds=2, episodes=2, variants=("baseline", "ss"), settings=SMALL)
     done, alone = run(eps, plan), run(eps, replace(plan, seeds=(1,)))
     a, b = (done.tasks[cell].data for cell in plan.split_keys)
@@ -152,7 +152,7 @@ def test_splits_of_different_trajectories_train_in_one_call(eps):
 
 
 def test_one_program_for_all_equals_one_each(eps, plan, outcome, monkeypatch):
-    """As on a GPU, where all models, all agents and all looks are one program each."""
+    """As on a GPU, where all models, all agents and all snapshots are one program each."""
     with monkeypatch.context() as patch:
         patch.setattr("ssorl.pipeline.algorithm1.train_many", partial(train_many, together=True))
         patch.setattr("ssorl.idm.fit.fit_many", partial(fit_many, together=True))
@@ -177,7 +177,7 @@ def test_curve_has_one_value_for_each_snapshot(plan, outcome):
 
 
 def test_estimated_value_does_not_depend_on_other_policies(eps, monkeypatch):
-    """Where the truth is not known, a value is fitted to the labelled steps, proxies beside them or none."""
+    """If the true actions are unknown, values are fitted to the labelled steps, with or without an SS policy."""
     monkeypatch.setattr(scoring, "FQE_UPDATES", 30)
     gaps, choices = hide(eps, slice(800, None)), {"env": "none", "settings": SMALL}
     alone = run(gaps, make_plan(gaps, "bc", variants=("baseline",), **choices))
@@ -189,7 +189,7 @@ def test_estimated_value_does_not_depend_on_other_policies(eps, monkeypatch):
 
 @pytest.fixture
 def diverging(monkeypatch):
-    """To be told which runs diverge (None: all): their policies are NaN, in training and after it."""
+    """Return a function that makes the policies of some runs NaN (None: all), during training and after it."""
 
     def spoil(player, bad):
         nan = jax.tree.map(lambda x: np.full_like(x, np.nan), player.params)
@@ -225,13 +225,13 @@ def test_diverged_policy_loses_only_its_own_score(eps, plan, outcome, diverging,
             rtol = 1e-3 if together else 0
             np.testing.assert_allclose(done.returns[job], outcome.returns[job], rtol)
             np.testing.assert_allclose(done.curves[job]["score"], outcome.curves[job]["score"], rtol)
-    told = {f"q{q}": cell_result(plan, eps, done, q, {**ABOUT, "timings": {}}) for q in (50, 100)}
-    check(told["q50"])
-    assert told["q50"]["scores"]["baseline"]["mean"] is None and told["q50"]["scores"]["ss"]["mean"] is not None
-    assert told["q50"]["curves"]["baseline"]["score"][1] == [None] * 5
-    (line,) = diverged(told["q50"])
-    assert line.startswith("The training of baseline, seed 1, has diverged") and line in caveats(told["q50"])
-    both = diverged(parent_result(told))
+    result = {f"q{q}": cell_result(plan, eps, done, q, {**ABOUT, "timings": {}}) for q in (50, 100)}
+    check(result["q50"])
+    assert result["q50"]["scores"]["baseline"]["mean"] is None and result["q50"]["scores"]["ss"]["mean"] is not None
+    assert result["q50"]["curves"]["baseline"]["score"][1] == [None] * 5
+    (line,) = diverged(result["q50"])
+    assert line.startswith("The training of baseline, seed 1, has diverged") and line in caveats(result["q50"])
+    both = diverged(parent_result(result))
     assert [line.split(",")[0] for line in both] == [f"The training of baseline at quality {q}" for q in (50, 100)]
 
 
@@ -240,7 +240,7 @@ def test_error_names_a_policy_if_all_diverge(eps, diverging, monkeypatch, env):
     monkeypatch.setattr(scoring, "FQE_UPDATES", 5)
     plan = make_plan(eps, "bc", fraction=0.2, variants=("ss",), env=env, settings=SMALL)
     diverging()
-    with pytest.raises(SsorlError, match=r"^ss at quality 50, seed 0: .*diverged; change the agent's settings"):
+    with pytest.raises(SsorlError, match=r"^ss at quality 50, seed 0: .*diverged; change settings of the agent"):
         run(eps, plan)
 
 
@@ -249,11 +249,11 @@ def test_error_names_a_policy_if_all_diverge(eps, diverging, monkeypatch, env):
 
 def test_results_follow_the_schema(eps, plan, outcome):
     results = {f"q{q:g}": cell_result(plan, eps, outcome, q, {**ABOUT, "timings": {"split": 1.0}}) for q in (50, 100)}
-    for told in results.values():
-        check(told)
-        assert told["normalised"] and told["kind"] == "rollout" and len(told["scores"]["ss"]["returns"]) == 2
-        assert told["split"]["n_labelled"] == 8 == len(told["split"]["labelled_return"])
-        assert told["idm"]["mse"] > 0 and len(told["curves"]["oracle"]["score"]) == 2
+    for result in results.values():
+        check(result)
+        assert result["normalised"] and result["kind"] == "rollout" and len(result["scores"]["ss"]["returns"]) == 2
+        assert result["split"]["n_labelled"] == 8 == len(result["split"]["labelled_return"])
+        assert result["idm"]["mse"] > 0 and len(result["curves"]["oracle"]["score"]) == 2
     raw = outcome.returns[TrainingKey("ss", 50.0, 1)]
     want = 100 * (raw - eps.meta.random_return) / (eps.meta.expert_return - eps.meta.random_return)
     np.testing.assert_allclose(results["q50"]["scores"]["ss"]["returns"][1], want)
@@ -265,13 +265,13 @@ def test_results_follow_the_schema(eps, plan, outcome):
 
 def test_interval_of_one_seed_resamples_episodes():
     assert interval([np.full(4, 7.0)]) == {"mean": 7, "low": 7, "high": 7}
-    told = interval([np.array([0.0, 10.0])])
-    assert told == {"mean": 5, "low": 0, "high": 10}  # a quarter of the draws is all 0, a quarter all 10
+    result = interval([np.array([0.0, 10.0])])
+    assert result == {"mean": 5, "low": 0, "high": 10}  # a quarter of the resamples is all 0, a quarter all 10
 
 
 def test_interval_of_several_seeds_resamples_seeds_and_episodes():
-    told = interval([np.full(4, 0.0), np.full(4, 10.0)])  # no episode varies, so all of it is between seeds
-    assert told == {"mean": 5, "low": 0, "high": 10}
+    result = interval([np.full(4, 0.0), np.full(4, 10.0)])  # episodes do not vary, only seeds do
+    assert result == {"mean": 5, "low": 0, "high": 10}
     narrow = interval([np.linspace(0, 10, 11)] * 20)
     assert narrow["mean"] == 5 and 3.5 < narrow["low"] < 4.8 and 5.2 < narrow["high"] < 6.5
 
@@ -282,22 +282,22 @@ def test_interval_of_many_initial_states_needs_little_memory(monkeypatch):
     monkeypatch.setattr("ssorl.utils.bootstrap.MEANS_BLOCK", 50 * 70)
     assert interval(returns, draws=300) == pytest.approx(whole)
     tracemalloc.start()
-    interval([np.zeros(2000)], draws=2000)  # 32 MB of counts, were they drawn at once
+    interval([np.zeros(2000)], draws=2000)  # drawn at once, the counts would take 32 MB
     assert tracemalloc.get_traced_memory()[1] < 4e6
     tracemalloc.stop()
 
 
 def test_gaps_equal_a_calculation_by_hand():
-    def told(**means):
+    def gaps_of(**means):
         return gaps({k: {"mean": v} for k, v in means.items()})
 
-    found = told(baseline=30.0, ss=75.0, oracle=90.0)
+    found = gaps_of(baseline=30.0, ss=75.0, oracle=90.0)
     assert found["gap_closed"] == pytest.approx(0.75)
     assert found["relative_gap"] == {"baseline": pytest.approx(2 / 3), "ss": pytest.approx(1 / 6)}
-    assert told(baseline=30.0, ss=75.0) == {"relative_gap": None, "gap_closed": None}
-    assert told(baseline=30.0, ss=75.0, oracle=20.0)["gap_closed"] is None
-    assert told(baseline=-9.0, ss=-8.0, oracle=-7.0)["relative_gap"] is None
-    assert told(baseline=-9.0, ss=-8.0, oracle=-7.0)["gap_closed"] == pytest.approx(0.5)
+    assert gaps_of(baseline=30.0, ss=75.0) == {"relative_gap": None, "gap_closed": None}
+    assert gaps_of(baseline=30.0, ss=75.0, oracle=20.0)["gap_closed"] is None
+    assert gaps_of(baseline=-9.0, ss=-8.0, oracle=-7.0)["relative_gap"] is None
+    assert gaps_of(baseline=-9.0, ss=-8.0, oracle=-7.0)["gap_closed"] == pytest.approx(0.5)
 
 
 def test_scores_are_normalised_by_references(eps, plan):
@@ -313,19 +313,19 @@ def test_scores_are_normalised_by_references(eps, plan):
 
 
 def test_config_of_a_plan(plan):
-    told = as_config(plan)
-    assert told["agent"]["name"] == "bc" and told["agent"]["hidden"] == (8,) and told["idm"]["steps"] == 60
-    assert told["split"] == {"setup": "coupled", "fraction": 0.2, "quality": [50, 100]}
+    result = as_config(plan)
+    assert result["agent"]["name"] == "bc" and result["agent"]["hidden"] == (8,) and result["idm"]["steps"] == 60
+    assert result["split"] == {"setup": "coupled", "fraction": 0.2, "quality": [50, 100]}
 
 
 def test_explicit_defaults_give_the_same_config(eps):
     plan = make_plan(eps, settings=SMALL)
     assert plan.names["idm"] == "robust" and plan.episodes == 30
     named = make_plan(eps, idm="robust", episodes=30, settings=SMALL)
-    assert as_config(plan) == as_config(named)  # so that a folder of before is the same run
-    told = json.dumps(as_config(plan))  # what a folder is named by
+    assert as_config(plan) == as_config(named)  # so that an earlier run folder is found again
+    result = json.dumps(as_config(plan))  # the folder's name is a hash of this
     for same in ({"fraction": 0.1}, {"quality": 50}, {"setup": "coupled"}, {"seeds": [0]}):
-        assert json.dumps(as_config(make_plan(eps, **same, settings=SMALL))) == told
+        assert json.dumps(as_config(make_plan(eps, **same, settings=SMALL))) == result
     thirds = make_plan(eps, setup="decoupled", unlabelled="high", settings=SMALL)
     assert as_config(thirds) == as_config(make_plan(eps, setup="decoupled", settings=SMALL))
     assert as_config(make_plan(eps, env="none", settings=SMALL))["episodes"] == 30
@@ -394,7 +394,7 @@ def test_paper_preset_has_settings_for_mazes(eps):
 
 def test_snapshots_are_multiples_of_the_period(eps):
     plan = make_plan(eps, "td3bc", settings={"updates": 18})
-    assert plan.every == 4  # a fifth of 18 is 3.6: two periods of 2
+    assert plan.every == 4  # a fifth of 18 is 3.6, rounded up to two periods of 2
 
 
 MISTAKES = {
@@ -444,23 +444,23 @@ def test_mistakes_raise(eps, mistake):
 def test_labels_by_threads_equal_labels_alone(plan, outcome, monkeypatch):
     monkeypatch.setattr(algorithm1, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
     monkeypatch.setattr(algorithm1.os, "cpu_count", lambda: 8)
-    names, told, pair = set(), [], threading.Barrier(2)
+    names, result, pair = set(), [], threading.Barrier(2)
     assert len(outcome.tasks) % 2 == 0
 
     class Pairs(StageStore):
         def save_labels(self, cell, done):
             names.add(threading.current_thread().name)
-            pair.wait(patience())  # two threads are here at once, or none gets on
+            pair.wait(patience())  # both threads must arrive
 
     watch = Listener()
-    watch.progress = lambda what, n, note="": told.append((what, n))  # type: ignore[method-assign]
+    watch.progress = lambda what, n, note="": result.append((what, n))  # type: ignore[method-assign]
     found = algorithm1.label(plan.idm, outcome.tasks, Pairs(), watch)
     assert len(names) > 1 and list(found) == list(outcome.tasks)
     for cell, done in found.items():
         np.testing.assert_array_equal(done.eps.act, outcome.filled[cell].eps.act)
         assert done.report == outcome.filled[cell].report
     missing = sum(int((~one.data.labelled).sum()) for one in outcome.tasks.values())
-    assert sum(n for what, n in told if what == "labelling") == missing
+    assert sum(n for what, n in result if what == "labelling") == missing
 
 
 def test_error_in_a_thread_is_raised(monkeypatch):

@@ -1,4 +1,4 @@
-"""The steps one by one: what is asked for and does not exist is refused before anything is computed."""
+"""The notebook API: invalid arguments raise before anything is computed."""
 
 import pytest
 
