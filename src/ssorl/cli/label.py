@@ -67,7 +67,12 @@ class Label:
     data: DataOptions
     split: SplitOrFileOptions
     model: Annotated[LabelModelOptions, tyro.conf.arg(name="inverse dynamics model")]
-    out: Annotated[Path, arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")]
+    out: Annotated[
+        Path | None, arg("FILE", "ends in .npz, .hdf5, .pkl or .parquet, or is a folder with --to minari or lerobot")
+    ] = None
+    into: Annotated[
+        Path | None, arg("FOLDER", "in place of --out: a copy of the LeRobot dataset, with its missing actions filled")
+    ] = None
     to: OutFormat = None
     union: Annotated[bool, flag("with two files: write the labelled trajectories too, before the others")] = False
     report: Annotated[Path | None, arg("FILE", "draw the report to a PNG, and write its numbers to a .json")] = None
@@ -80,15 +85,14 @@ class Label:
 
     def run(self) -> None:
         """Fit or load the model, label, and only then write."""
-        from ssorl.data.formats import writer
         from ssorl.idm.base import IdmSpec
         from ssorl.idm.fill import resolve
         from ssorl.utils.files import atomic
         from ssorl.utils.progress import Progress
 
         options = self.model
-        format_module = writer(self.out, self.to, self.force)  # raises now, not after the fit
-        _check_outputs(self.force, self.out, *self._side_outputs())
+        format_module, out = self._output()  # raises now, not after the fit
+        _check_outputs(self.force, out, *self._side_outputs())
         import_idm(options.idm_module)
         model = resolve(options.idm, options.preset, options.steps, options.members, options.self_train)
         _warn_slow_on_cpu(model)
@@ -98,15 +102,34 @@ class Label:
             {"reading": (0, "steps"), "fitting": (updates, "updates"), "labelling": (0, "steps")}
         ) as progress:
             labelled = label(model, progress)
-            with self._write_side_outputs(labelled.ready) as write_report, atomic(self.out) as fresh:
+            with self._write_side_outputs(labelled.ready) as write_report, atomic(out) as fresh:
                 labelled.write(fresh, format_module)
                 write_report(labelled.report)
-        result = {**labelled.report, "out": str(self.out), "idm": options.idm, "preset": options.preset}
+        result = {**labelled.report, "out": str(out), "idm": options.idm, "preset": options.preset}
         if self.json:
             return print_json(result)
         from ssorl.cli.tables import show_labels
 
-        return show_labels(result, [str(path) for path in (self.out, *self._side_outputs())])
+        return show_labels(result, [str(path) for path in (out, *self._side_outputs())])
+
+    def _output(self) -> tuple[Any, Path]:
+        """Return the format to write and where, or the copy of a LeRobot dataset and where."""
+        from ssorl.data.formats import locate, writer
+        from ssorl.data.formats.lerobot_copy import LeRobotCopy
+
+        if self.out is not None and self.into is None:
+            return writer(self.out, self.to, self.force), self.out
+        if self.into is None or self.out is not None:
+            raise SsorlError("name one place to write to: --out FILE, or --into FOLDER for a copy of a LeRobot dataset")
+        source = self.data.unlabelled if self.data.labelled else self.data.dataset
+        given = {"--to": self.to, "--union": self.union, "--stream": self.stream, "--size": self.data.size}
+        odd = next((name for name, value in given.items() if value), None)
+        if odd is None and self.split.given("seed"):
+            odd = "a split"
+        if odd or source is None:
+            what = f"{odd} has no effect with --into; leave it out" if odd else "--into copies one dataset; name it"
+            raise SsorlError(f"{what} (known actions are kept, missing ones are filled)")
+        return LeRobotCopy(locate(source), self.into, self.data.min_length, self.force), self.into
 
     def _label_in_memory(self, model: IdmSpec | Labeller, progress: Progress) -> LabelledData:
         """Label with all data in memory."""
@@ -167,7 +190,8 @@ class Label:
         obstacle = None
         if not hasattr(format_module, "save_parts"):
             obstacle = (
-                f"{self.out}: its format can only be written whole; leave out --stream, or choose another with --to"
+                f"{self.out or self.into}: its format can only be written whole; leave out --stream, or choose another "
+                "with --to"
             )
         elif self.model.self_train:
             obstacle = "--self-train needs all data in memory; leave out --self-train or --stream"

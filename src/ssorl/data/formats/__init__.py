@@ -95,13 +95,23 @@ def load(
     """
     columns = Columns(_names(state), _names(action), reward, episode)
     options = ReadOptions(min_length, actions, columns=columns)
-    path, prefix = Path(name), str(name).partition("/")[0]
+    path, prefix = locate(name), str(name).partition("/")[0]
     if format is not None:
         return _with_columns(_chosen(format), columns, path).load(_existing(path), options)
     if prefix in COLLECTIONS and not os.path.exists(path):
         _with_columns(None, columns, path)
         return import_module(COLLECTIONS[prefix]).load_id(str(name).partition("/")[2], options)
     return _with_columns(_sniffed(_existing(path)), columns, path).load(path, options)
+
+
+def locate(name: str | Path) -> Path:
+    """Return the path of a dataset; a LeRobot repository, `owner/name`, is looked up where lerobot keeps it."""
+    path = Path(name)
+    if os.path.exists(path) or str(name).count("/") != 1 or path.is_absolute():
+        return path
+    cache = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "huggingface")
+    root = Path(os.environ.get("HF_LEROBOT_HOME") or Path(cache, "lerobot"))
+    return root / path if (root / path / "meta" / "info.json").is_file() else path
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:
@@ -120,7 +130,7 @@ def _with_columns(format: Format | None, columns: Columns, path: Path) -> Any:
 
 def open_parts(name: str | Path, format: str | None = None, options: ReadOptions = READ_ALL) -> PartReader:
     """What `load` would load, to be read some trajectories at a time, or a sentence that says why it cannot be."""
-    path, prefix, source = Path(name), str(name).partition("/")[0], str(name)
+    path, prefix, source = locate(name), str(name).partition("/")[0], str(name)
     if format is None and prefix in COLLECTIONS and not os.path.exists(path):
         collection = import_module(COLLECTIONS[prefix])
         if not hasattr(collection, "local_path"):

@@ -31,6 +31,24 @@ def is_empty(kind) -> bool:
     return t.is_null(kind)
 
 
+def is_floating(kind) -> bool:
+    """Return whether a column of that type holds floating-point numbers, or vectors of them."""
+    import pyarrow.types as t
+
+    return t.is_floating(kind.value_type if t.is_nested(kind) else kind)
+
+
+def with_values(kind, values):
+    """Return the type of a column of vectors, or of numbers, with other numbers."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(values, kind.list_size)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(values)
+    return pa.list_(values) if pa.types.is_list(kind) else values
+
+
 def is_text(kind) -> bool:
     """Return whether a column of that type holds text."""
     import pyarrow.types as t

@@ -48,15 +48,15 @@ def assign(names: Sequence[str], options: ReadOptions, src: str, state: Sequence
     reward = _single(columns.reward, names, src, "--reward", REWARDS)
     episode = _single(columns.episode, names, src, "--episode", EPISODES)
     if options.actions:
-        action = _named(columns.action, names, src, "--action") or _group(names, ACTIONS)
+        action = _named(columns.action, names, src, "--action") or group(names, ACTIONS)
     else:  # such a file may lack the columns; if it has them, they are not part of the state
-        action = [n for n in names if any(fnmatchcase(n, name) for name in columns.action)] or _group(names, ACTIONS)
+        action = [n for n in names if any(fnmatchcase(n, name) for name in columns.action)] or group(names, ACTIONS)
     if columns.state:
         chosen = _named(columns.state, names, src, "--state")
     elif state is not None:
         chosen = [n for n in state if n not in (*action, reward, episode)]
     else:
-        chosen = _group([n for n in names if not n.startswith(OTHER)], STATES)
+        chosen = group([n for n in names if not n.startswith(OTHER)], STATES)
     if not chosen:
         raise DataError(
             f"{src}: no column is known as the state; give its columns with --state (it has {listed(names)})"
@@ -100,7 +100,7 @@ def _named(wanted: Sequence[str], names: Sequence[str], src: str, flag: str) -> 
     return list(found)
 
 
-def _group(names: Sequence[str], roots: Sequence[str]) -> list[str]:
+def group(names: Sequence[str], roots: Sequence[str]) -> list[str]:
     """The columns of the first root that has any: the root itself, `root.part` in alphabetical order, or `root_0` …"""
     for root in roots:
         if root in names:

@@ -35,6 +35,7 @@ __all__ = ["load", "open_parts", "save", "save_parts", "sniff"]
 
 KIND = "a LeRobot Parquet folder"
 STATE = "observation."
+PROXY, STD = "action_is_proxy", "action_std"  # features that `ssorl label --into` adds
 takes_columns = True
 
 
@@ -60,6 +61,7 @@ def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
         plan, left = _plan(path, files, src, options)
         table = frames.read_whole(files, plan, src)
         meta = _meta(path, src, plan, left, table, options)
+        meta = meta.with_notes(*(_proxy_notes(files) if options.actions else ()))
         raw = frames.to_raw(table, plan, src, options)
         n_rows = table.num_rows
         del table
@@ -80,6 +82,7 @@ def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
         with frames.opened(files[0]) as parquet:
             head = next(parquet.iter_batches(1, columns=plan.columns, use_threads=False), None)
         meta = _meta(path, src, plan, left, head, options)
+        meta = meta.with_notes(*(_proxy_notes(files) if options.actions else ()))
 
     def read(size: int) -> Iterator[Raw]:
         episodes = 0
@@ -136,6 +139,18 @@ def _check_counts(path: Path, src: str, episodes: int, n_frames: int) -> None:
                 f"{src}: meta/info.json counts {declared} {name} but {n} are under data/; fetch the folder again, or "
                 f"correct total_{name} in meta/info.json"
             )
+
+
+def _proxy_notes(files: Sequence[Path]) -> list[str]:
+    """Return a note if `ssorl label --into` filled some actions; `ssorl.idm.label.proxies_in` knows its words."""
+    n_proxies = n_rows = 0
+    for file in files:
+        with frames.opened(file) as parquet:
+            if PROXY not in frames.numeric_names(parquet):
+                return []
+            flags = arrow.column(parquet.read([PROXY], use_threads=False), PROXY, str(file))[:, 0] > 0
+            n_proxies, n_rows = n_proxies + int(flags.sum()), n_rows + len(flags)
+    return [f"{n_proxies} of {n_rows} actions are proxies from an inverse dynamics model"] if n_proxies else []
 
 
 def _meta(path: Path, src: str, plan: frames.Layout, left: list[str], table: Any, options: ReadOptions) -> Meta:

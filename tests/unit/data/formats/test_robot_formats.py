@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,3 +160,20 @@ def test_of_a_pair_the_unlabelled_file_may_lack_the_action(tmp_path):
     bare = foreign.robomimic(tmp_path / "bare.hdf5", EPS, drop=(0, 1, 2, 3, 4))
     both = load_pair(known, bare, state=["object"], action=["actions"])
     assert both.labelled_share.tolist() == [1] * 5 + [0] * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("zarr-v2.zarr.zip", "state"), ("zarr-v3.zip", "state"), ("lerobot-v3", "observation.state")]
+)
+def test_files_that_the_packages_wrote_themselves(name, key):
+    """scripts/foreign_fixtures.py wrote them, with zarr 2.18, zarr 3.1 and lerobot 0.4.4."""
+    got = load(Path(__file__).parents[3] / "fixtures" / name)
+    assert got.lengths.tolist() == [6, 8, 5, 7] and got.meta.state_parts == ((key, 4),)
+    rng, states, acts = np.random.default_rng(0), [], []
+    for n in (7, 9, 6, 8):
+        act = rng.uniform(-1, 1, (n, 2)).astype(np.float32)
+        speed = np.cumsum(act, axis=0) * 0.1
+        states.append(np.concatenate([np.cumsum(speed, axis=0) * 0.1, speed], axis=1))
+        acts.append(act[:-1])
+    np.testing.assert_allclose(got.obs, np.concatenate(states), rtol=1e-6)
+    assert np.array_equal(got.act, np.concatenate(acts))
