@@ -1,4 +1,4 @@
-"""The same seed on the same machine gives the same bits, in whichever process: stage by stage."""
+"""Each stage gives the same bits in two processes with the same seed on the same machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 from support.paths import environment
 
-# Every stage of Algorithm 1 by its own call; a digest of all that each gives.
+# Calls each stage of Algorithm 1 and prints a digest of its result.
 STAGES = """
 import hashlib, json
 from dataclasses import replace
@@ -28,21 +28,21 @@ model = ssorl.fit_idm(task, "tiny", preset=None, seed=3)
 done = ssorl.label(task, model)
 policy = ssorl.train(done.eps, "td3bc", seed=3, hidden=(8,), batch=16, updates=20)
 scores = ssorl.evaluate(policy, episodes=2, seed=3)
-found = {"split": task.data.act, "fit": model.idm.params, "label": done.labels, "train": policy.player.params}
-print(json.dumps({k: digest(v) for k, v in {**found, "evaluate": scores.returns}.items()}))
+results = {"split": task.data.act, "fit": model.idm.params, "label": done.labels, "train": policy.player.params}
+print(json.dumps({k: digest(v) for k, v in {**results, "evaluate": scores.returns}.items()}))
 """
 
 
 @pytest.fixture(scope="module")
 def twice() -> list[dict[str, str]]:
-    """Two processes; Python orders sets and hashes texts otherwise in each."""
-    told = []
+    """Return the digests of two processes, which differ in the order of sets and the hashes of strings."""
+    digests = []
     for seed in ("1", "2"):
         env = environment(PYTHONHASHSEED=seed)
         done = subprocess.run([sys.executable, "-c", STAGES], env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        told.append(json.loads(done.stdout))
-    return told
+        digests.append(json.loads(done.stdout))
+    return digests
 
 
 @pytest.mark.parametrize("stage", ["split", "fit", "label", "train", "evaluate"])

@@ -1,4 +1,4 @@
-"""A disk that is full at any write, places that cannot be written, clocks that jump: one sentence, and nothing lost."""
+"""Full disks, unwritable paths and jumping clocks: each gives one sentence, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def done(eps, tmp_path_factory) -> Path:
 
 
 def test_full_disk_at_any_write_loses_nothing(eps, done, tmp_path, monkeypatch):
-    """Each call finds room for a few files more than the last, until one comes to the end."""
-    real, left, told = os.fsync, 0, []
+    """Each call can write a few more files than the last one, until a call finishes."""
+    real, left, messages = os.fsync, 0, []
 
     def fsync(number: int) -> None:
         nonlocal left
@@ -53,16 +53,16 @@ def test_full_disk_at_any_write_loses_nothing(eps, done, tmp_path, monkeypatch):
             run(eps, tmp_path / "r", **CHOICES)
             break
         except SsorlError as err:
-            told.append(str(err))
+            messages.append(str(err))
         assert not list((tmp_path / "r").rglob(".tmp-*"))
-    assert len(told) > 5 and all("cannot be written (No space left on device)" in text for text in told)
-    assert all(str(tmp_path / "r") in text for text in told)
+    assert len(messages) > 5 and all("cannot be written (No space left on device)" in text for text in messages)
+    assert all(str(tmp_path / "r") in text for text in messages)
     assert run_bits(tmp_path / "r") == run_bits(done)
 
 
 @pytest.mark.parametrize("format", ["npz", "lerobot", "pickle"])
 def test_dataset_too_large_for_the_disk_leaves_no_file(tmp_path, format):
-    """No file may grow past 3,000 bytes, whichever library writes it."""
+    """The system limits files to 3,000 bytes, whichever library writes them."""
     eps, path, limit = make_episodes([60, 50]), tmp_path / FORMATS[format], resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limit[1]))
     try:
@@ -84,7 +84,7 @@ def test_hdf5_reserves_space_before_writing(tmp_path, monkeypatch, format):
     assert not os.listdir(tmp_path)
 
 
-# libhdf5 may crash when the disk fills up under it; even then nothing has the name that was asked for.
+# libhdf5 may crash when the disk is full; even then the old file must stay as it was.
 SAVES = """
 import resource, sys
 from support.episodes import make_episodes
@@ -113,7 +113,7 @@ def test_full_disk_under_tensorboard_raises(tmp_path):
     events.close()
 
 
-# Places that cannot be written -----------------------------------------------------------------------------
+# Unwritable paths -----------------------------------------------------------------------------------------
 
 COMMANDS = {
     "run": ["run", "DATA", "--agent", "bc", "--fraction", "0.2", "--out", "PLACE"],
@@ -134,7 +134,7 @@ PLACES += [(command, "/proc/ssorl") for command in ("run", "study", "convert", "
 
 @pytest.mark.parametrize(("command", "place"), PLACES)
 def test_unwritable_path_raises(eps, done, tmp_path, monkeypatch, capsys, command, place):
-    """Not even by root: below a file, and in /proc."""
+    """Paths that root cannot write either: below a file, and in /proc."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     (tmp_path / "study.toml").write_text(STUDY.replace("DATA", "data.npz"))
@@ -155,12 +155,12 @@ def test_unwritable_path_raises(eps, done, tmp_path, monkeypatch, capsys, comman
 
 
 class Stop(BaseException):
-    """As final as a kill, but only for this call."""
+    """Ends a call like a kill, but not the process."""
 
 
 @pytest.mark.parametrize("shift", [-20, 20], ids=["files of long ago", "files of the future"])
 def test_jumping_clock_changes_no_result(eps, done, tmp_path, monkeypatch, shift):
-    """Stopped half way, the files dated years off, and a clock that goes back and forth: no date decides anything."""
+    """A run that was stopped resumes, with wrong file dates and a clock that goes back and forth."""
     jumps = iter(range(10**6))
     monkeypatch.setattr(time, "time", lambda: 1e9 + 3e8 * (-1) ** next(jumps))
     real = os.replace
@@ -177,14 +177,14 @@ def test_jumping_clock_changes_no_result(eps, done, tmp_path, monkeypatch, shift
     for file in (tmp_path / "r").rglob("*"):
         os.utime(file, ns=(now, now))
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "r").rglob("proxies/*")}
-    found = run(eps, tmp_path / "r", **CHOICES)
+    result = run(eps, tmp_path / "r", **CHOICES)
     assert run_bits(tmp_path / "r") == run_bits(done)
-    assert kept and {p: p.stat().st_mtime_ns for p in kept} == kept  # what was there was not made again
-    assert all(seconds >= 0 for seconds in found.content["timings"].values())
+    assert kept and {p: p.stat().st_mtime_ns for p in kept} == kept  # existing files were not written again
+    assert all(seconds >= 0 for seconds in result.content["timings"].values())
 
 
 def test_lock_does_not_depend_on_file_dates(eps, done, tmp_path):
-    """A lock file of any age holds nobody off: the system knows whether its process lives."""
+    """A lock file of any age locks nothing: the system releases the lock of a process that ended."""
     shutil.copytree(done, folder := tmp_path / "r")
     for year in (1, 80):
         os.utime(folder / ".lock", (year * 31_536_000, year * 31_536_000))

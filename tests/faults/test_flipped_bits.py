@@ -1,4 +1,4 @@
-"""One flipped bit in a file that ssorl wrote: noticed, and made again or refused with a cure; never taken as it is."""
+"""One flipped bit in a file that ssorl wrote is detected: the file is made again, or an error names a cure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def flip(path: Path, place: int, bit: int = 0) -> None:
 
 
 def places(path: Path, n: int, seed: int = 0) -> list[tuple[int, int]]:
-    """Bits of a file, drawn."""
+    """Return random bits of a file."""
     rng = np.random.default_rng(seed)
     return [(int(rng.integers(path.stat().st_size)), int(rng.integers(8))) for _ in range(n)]
 
@@ -60,13 +60,13 @@ def npz_of(folder: Path) -> Path:
 
 @pytest.mark.parametrize(("make", "read"), [(json_of, read_json), (npz_of, read_npz)], ids=["json", "npz"])
 def test_flipped_bit_in_every_byte_of_a_small_file(tmp_path, make, read):
-    """Each flip is noticed, or changes nothing that is read: white space, the date of a member."""
+    """Each flip raises, or changes only parts that are not read, such as white space and dates."""
     path = make(tmp_path)
     want, whole, noticed = described(read(path)), path.read_bytes(), 0
     for place in range(len(whole)):
         flip(path, place, bit := (place + place // 8) % 8)
         try:
-            # The name of the checksum may be hit itself: then it is one more entry, and all else as it was.
+            # If the key of the checksum is hit, it becomes one more entry and everything else is as before.
             got = {k: v for k, v in read(path).items() if len(str(v)) != 64}
             assert described(got) == want, (place, bit)
         except DamagedError as err:
@@ -76,7 +76,7 @@ def test_flipped_bit_in_every_byte_of_a_small_file(tmp_path, make, read):
 
 
 def test_flipped_bit_hides_no_array_of_a_dataset(eps, tmp_path):
-    """A zip lists its members one behind another, each with the length of a comment: a wrong one hides the next."""
+    """A zip lists its members with the length of each comment; a wrong length hides the next member."""
     arrays = {name: getattr(eps[:5], name) for name in ("obs", "rew", "start", "act", "terminated")}
     np.savez(tmp_path / "set.npz", **arrays)
     raw = (tmp_path / "set.npz").read_bytes()
@@ -128,10 +128,10 @@ def test_flipped_bit_raises_or_changes_nothing(done, eps, tmp_path, kind):
     assert refused > n / 2
 
 
-def described(found) -> str:
-    """All that was read, in words: arrays in full."""
+def described(value) -> str:
+    """Return all that was read as text, with complete arrays."""
     with np.printoptions(threshold=10**9, precision=9):
-        return repr(found if isinstance(found, (tuple, dict)) else vars(found))
+        return repr(value if isinstance(value, (tuple, dict)) else vars(value))
 
 
 # A run's folder --------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_damaged_stage_is_computed_again(done, eps, tmp_path, name):
     folder = tmp_path / "r"
     for place, bit in places(done / name, 3):
         shutil.copytree(done, folder)
-        if name != "result.json":  # a finished run would not look at the others
+        if name != "result.json":  # a finished run reads no other file
             (folder / "result.json").unlink()
         flip(folder / name, place, bit)
         with warnings.catch_warnings(record=True) as heard:
@@ -157,7 +157,7 @@ def test_damaged_stage_is_computed_again(done, eps, tmp_path, name):
 
 
 def test_changed_digit_in_a_json_file_is_detected(done, eps, tmp_path):
-    """Changed to another digit, which JSON cannot tell from what was meant."""
+    """The file stays valid JSON, so only the checksum can detect another digit."""
     for name in [name for name in AGAIN if name.endswith(".json")]:
         shutil.copytree(done, folder := tmp_path / name.replace("/", "-"))
         text = (folder / name).read_text()

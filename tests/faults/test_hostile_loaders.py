@@ -1,4 +1,4 @@
-"""What ssorl itself writes, forged: only its own error comes out, no program runs, no forged size is granted."""
+"""Forged files of ssorl's own formats: only our own errors are raised, no code runs, no forged size is allocated."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ssorl.idm import serialise
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_npz
 
-CASES = 2000  # mutations a kind of file in a campaign; test_fuzz.py has the readers of datasets
+CASES = 2000  # mutations of each kind of file in a campaign; test_fuzz.py tests the readers of datasets
 KINDS = 9
 
 
 def test_forged_files_raise_only_our_own_error(tmp_path, campaign):
-    """Policies, checkpoints, models, splits, results, stages of a run, collectors; all in one process of its own."""
+    """Policies, checkpoints, models, splits, results, stages of a run and collectors, in one child process."""
     count = campaign.count(CASES)
     command = [sys.executable, "-m", "support.loader_fuzz", str(count), str(tmp_path)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=patience(600 + count))
     lines = done.stdout.splitlines()
-    # The worker ends at the first crash or hang, which is then the last line; its number repeats the case.
+    # The worker ends at the first crash or hang; its last line has the number of the case.
     assert done.returncode == 0, f"{lines[-1:]}\n{done.stderr[-3000:]}"
     bad = [line for line in lines if " BAD " in line]
     assert not bad, "\n".join(line[-2000:] for line in bad[:5])
@@ -41,11 +41,11 @@ def test_forged_files_raise_only_our_own_error(tmp_path, campaign):
     assert seen.total() == KINDS * count and len(refused) == KINDS and min(refused.values()) > count / 2, seen
 
 
-# Programs and bombs ----------------------------------------------------------------------------------------
+# Code and zip bombs ----------------------------------------------------------------------------------------
 
 
 class Bomb:
-    """Makes a folder when it is unpickled."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -98,7 +98,7 @@ def test_code_and_zip_bombs_in_files_raise(tmp_path, kind, forge):
 
 
 def test_sources_call_nothing_that_runs_code_from_files():
-    """No pickle is loaded but by the reader that runs none of its programs; nothing is evaluated."""
+    """Only the safe reader loads pickles, and nothing calls eval or exec."""
     source = Path(serialise.__file__).parents[1]
     for file in source.rglob("*.py"):
         text = file.read_text()
@@ -106,15 +106,15 @@ def test_sources_call_nothing_that_runs_code_from_files():
             assert word not in text, f"{file}: {word}"
 
 
-# Who listens -----------------------------------------------------------------------------------------------
+# Open ports -----------------------------------------------------------------------------------------------
 
 
 def test_no_module_opens_a_port():
-    """Pages are files to be opened; the one who opens ports is Ray, where `ssorl study run --ray` was asked for."""
+    """Pages are files; only Ray opens ports, and only for `ssorl study run --ray`."""
     source = Path(serialise.__file__).parents[1]
     for file in source.rglob("*.py"):
         text = file.read_text()
         for word in (".listen(", "socketserver", "http.server", "HTTPServer", "create_server(", "start_server("):
             assert word not in text, f"{file}: {word}"
-        # `cluster.py` looks for a port that is free, on this machine alone.
+        # `ray_cluster.py` looks for a free port on this machine.
         assert ".bind((" not in text or "127.0.0.1" in text, file

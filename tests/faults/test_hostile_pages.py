@@ -1,4 +1,4 @@
-"""What files say is text on a page, whatever it says: runs and studies from end to end."""
+"""Text from files is escaped on the pages of runs and studies, from end to end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def harmless(html: str) -> None:
 
 
 def test_run_page_escapes_text_of_the_data(pointmass, tmp_path, monkeypatch):
-    """The names of the trajectories' source and of their environment; the command is told too."""
+    """The page shows the source, the environment and the command."""
     monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
     monkeypatch.setattr("ssorl.pipeline.scoring.FQE_UPDATES", 30)
     eps = pointmass[:40].with_meta(source=NASTY, env=NASTY, notes=(NASTY,))
@@ -32,7 +32,7 @@ def test_run_page_escapes_text_of_the_data(pointmass, tmp_path, monkeypatch):
 
 
 def test_study_page_escapes_text_of_its_files(tmp_path):
-    """The name of the data's file, the study's title, the label of an axis, and why a cell failed."""
+    """The page shows the name of the data file, the title, labels of axes, and errors of cells."""
     axes = {"idm": {NASTY: {}, "other": {"past": 0}}, "quality": (10, 50)}
     base = {"dataset": f"{NASTY}.npz", "agent": "td3bc"}
     study = Study("mine", NASTY, (Grid(base, axes),), figure="by-quality", by="idm", panels=("dataset",))

@@ -1,4 +1,4 @@
-"""`kill -9` at any moment: what a killed run or study leaves is gone on with, to the bits of an unbroken one.
+"""`kill -9` at any point: a killed run or study resumes and ends in the bits of an uninterrupted one.
 
 A moment is a number: the process is killed just before its k-th change to its folder. An unbroken run tells how many
 changes there are, so each kill is certain, however fast the machine is.
@@ -17,20 +17,20 @@ from support.kills import state
 
 from ssorl.data import save
 
-KILLS = 4  # of each command, but in a campaign, which kills before each change
+KILLS = 4  # kills of each command; a campaign kills before each change
 
 
 class Whole(NamedTuple):
-    """What an unbroken command comes to."""
+    """The result of an uninterrupted command."""
 
     bits: dict
-    changes: int  # to its folder
+    changes: int  # of its folder
 
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
-    with server(tmp_path_factory.mktemp("log")) as found:
-        yield found
+    with server(tmp_path_factory.mktemp("log")) as ask:
+        yield ask
 
 
 @pytest.fixture(scope="module")
@@ -49,38 +49,38 @@ def study(tmp_path_factory, data) -> Path:
 
 def whole(ask: Server, command: list, home: Path, bits: Callable[[Path], dict]) -> Whole:
     code, changes = ask([*command, home], home)
-    assert code == 0 and changes is not None, ask.said()
+    assert code == 0 and changes is not None, ask.output()
     return Whole(bits(home), changes)
 
 
 @pytest.fixture(scope="module")
 def whole_run(ask, data, tmp_path_factory) -> Whole:
-    found = whole(ask, ["run", data, *TINY, "--out"], tmp_path_factory.mktemp("whole") / "r", run_bits)
-    assert len(found.bits) == 4 and found.bits["told"]["complete"]
-    return found
+    result = whole(ask, ["run", data, *TINY, "--out"], tmp_path_factory.mktemp("whole") / "r", run_bits)
+    assert len(result.bits) == 4 and result.bits["told"]["complete"]
+    return result
 
 
 @pytest.fixture(scope="module")
 def whole_study(ask, study, tmp_path_factory) -> Whole:
-    found = whole(ask, ["study", "run", study, "--store"], tmp_path_factory.mktemp("whole") / "s", study_bits)
-    assert sum(told["score"] is not None for told in found.bits.values()) == 5
-    assert len(found.bits) == 5 + 2  # and how good the labels of two are
-    return found
+    result = whole(ask, ["study", "run", study, "--store"], tmp_path_factory.mktemp("whole") / "s", study_bits)
+    assert sum(cell["score"] is not None for cell in result.bits.values()) == 5
+    assert len(result.bits) == 5 + 2  # two cells hold the quality of labels
+    return result
 
 
 def kill_often(
     ask: Server, folder: Path, command: list, bits: Callable[[Path], dict], want: Whole, campaign: Campaign
 ) -> None:
-    """Kill a command in a new folder at each of some points, then let it end; twice killed, where it gets so far."""
+    """Kill a command in a new folder at each of the points, perhaps a second time, then let it finish."""
     points, left = campaign.points(want.changes, KILLS, seed=9), []
     for point in points:
         home = folder / str(point)
         assert ask([*command, home], home, kill=point)[0] == -9, f"it ended before change {point} of {want.changes}"
         left.append(state(home))
-        assert ask([*command, home], home, kill=want.changes // 3)[0] in (0, -9), ask.said()
-        assert ask([*command, home], home)[0] == 0, ask.said()[-2000:]
+        assert ask([*command, home], home, kill=want.changes // 3)[0] in (0, -9), ask.output()
+        assert ask([*command, home], home)[0] == 0, ask.output()[-2000:]
         assert bits(home) == want.bits and not list(home.rglob(".tmp-*"))
-    # Before change k and before change k + 3 the folder is not the same, whatever a second thread was about to write.
+    # The folder differs before changes k and k + 3, whatever the second thread was about to write.
     assert all(one != two for one, two in zip(left[::3], left[3::3], strict=False))
     assert campaign.full or len({str(sorted(one.items())) for one in left}) == KILLS
 
@@ -94,20 +94,20 @@ def test_study_killed_at_random_points_ends_in_the_same_bits(ask, study, tmp_pat
 
 
 def test_two_runs_in_one_folder(ask, data, tmp_path, whole_run):
-    """One works, the other is told so; neither disturbs the other."""
+    """One run works; the other fails with a message and changes nothing."""
     command = ["run", data, *TINY, "--out", tmp_path / "r"]
     assert ask.together(command, command, tmp_path / "r", hold=whole_run.changes // 2) == [0, 2]
-    said = ask.said(0) + ask.said(1)
+    output = ask.output(0) + ask.output(1)
     assert (
-        "another process is writing there; wait until it ends or choose another --out" in said
-        and "Traceback" not in said
+        "another process is writing there; wait until it ends or choose another --out" in output
+        and "Traceback" not in output
     )
     assert run_bits(tmp_path / "r") == whole_run.bits
 
 
 def test_two_studies_in_one_store(ask, study, tmp_path, whole_study):
-    """The second waits for what the first has in hand, and they come to the same."""
+    """The second study waits for the cells that the first one computes, and both end in the same results."""
     command = ["study", "run", study, "--store", tmp_path / "s"]
     held = ask.together(command, command, tmp_path / "s", hold=whole_study.changes // 2)
-    assert held == [0, 0], ask.said(0) + ask.said(1)
+    assert held == [0, 0], ask.output(0) + ask.output(1)
     assert study_bits(tmp_path / "s") == whole_study.bits

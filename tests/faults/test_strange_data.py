@@ -1,4 +1,4 @@
-"""Strange but legal data through the whole pipeline: finite numbers in the right ranges, or one clear sentence."""
+"""Strange but valid data through the whole pipeline gives finite numbers in range, or one clear sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def small(monkeypatch):
 
 
 def system(lengths, n_obs: int = 4, n_act: int = 2, low: float = -1.0, high: float = 1.0) -> Episodes:
-    """States that each action pushes a little; the reward is the first action."""
+    """Return trajectories whose states move with the actions; the reward is the first action."""
     rng = np.random.default_rng(0)
     lengths, middle, half = np.asarray(lengths), (low + high) / 2, (high - low) / 2
     act = rng.uniform(-1, 1, (int(lengths.sum()), n_act)).astype(np.float32)
@@ -40,7 +40,7 @@ def system(lengths, n_obs: int = 4, n_act: int = 2, low: float = -1.0, high: flo
 
 
 def gaps(eps: Episodes) -> Episodes:
-    """Every third step, and the last trajectories, have no action."""
+    """Hide the actions of every third step and of the last trajectories."""
     return hide(eps, (np.arange(eps.n_steps) % 3 == 1) | (np.arange(eps.n_steps) > 0.7 * eps.n_steps))
 
 
@@ -52,7 +52,7 @@ CASES = {
     "actions in [0, 5]": lambda: system(PLAIN, low=0.0, high=5.0),
     "an action that never changes": lambda: replace(e := system(PLAIN), act=e.act * np.array([1, 0], np.float32)),
     "per-step gaps": lambda: gaps(system(PLAIN)),
-    # Each of these has shapes of its own, to be compiled: so there are three, and each is strange in two ways.
+    # Each case compiles programs for its own shapes, so there are few cases, each strange in two ways.
     "one trajectory, of 100,000 steps": lambda: gaps(system([100_000])),
     "states of one number, episodes of 2 steps": lambda: system([2] * 150, n_obs=1, n_act=1),
     "300 states and 40 actions": lambda: system(PLAIN, n_obs=300, n_act=40),
@@ -75,7 +75,7 @@ def test_pipeline_trains_on_strange_data(tmp_path, case):
     assert action.shape == (7, eps.n_act) and (action >= low).all() and (action <= high).all()
     assert (done.folder / "report.html").is_file() and done.content["kind"] == "fqe"
     mse = done.content["idm"]["validation_mse"]
-    assert mse is not None and 0 <= mse < 5  # of actions in [-1, 1]
+    assert mse is not None and 0 <= mse < 5  # for actions in [-1, 1]
 
 
 SENTENCES: dict = {

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by the DevTools protocol over a pipe with the standard library alone."""
+"""A headless Chromium, driven by the DevTools protocol over a pipe with the standard library only."""
 
 import base64
 import fcntl
@@ -24,11 +24,11 @@ def find() -> str | None:
 
 
 class Chrome:
-    """One browser with one tab. `events` holds all that it reported, oldest first."""
+    """A browser with one tab. `events` holds all events that it reported, oldest first."""
 
     def __init__(self, path: str, profile: str) -> None:
         ends = [*os.pipe(), *os.pipe()]
-        # The browser expects its ends as 3 and 4; away from those, moving one cannot overwrite the other.
+        # The browser expects its ends as 3 and 4. Our ends are moved away first, so that none is overwritten.
         far = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for fd in ends]
         for fd in ends:
             os.close(fd)
@@ -55,7 +55,7 @@ class Chrome:
         return self._until(lambda m: m.get("id") == self.count)["result"]
 
     def _until(self, wanted):
-        """The first message, from now on, that is wanted."""
+        """Return the next message for which `wanted` is true."""
         deadline = time.monotonic() + patience()
         while True:
             while b"\0" in self.buffer:
@@ -85,11 +85,11 @@ class Chrome:
             self._until(lambda m: m.get("method") == "Page.loadEventFired")
 
     def js(self, expression: str):
-        """The value of an expression in the page, awaited if it is a promise."""
-        told = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in told:
-            raise RuntimeError(told["exceptionDetails"])
-        return told["result"].get("value")
+        """Return the value of an expression in the page; a promise is awaited."""
+        answer = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(answer["exceptionDetails"])
+        return answer["result"].get("value")
 
     def point(self, x: float, y: float) -> None:
         self("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -114,7 +114,7 @@ class Chrome:
         )
 
     def download(self, folder: Path, click: Callable[[], object]) -> Path:
-        """The file that a click downloads into a folder, when it is whole."""
+        """Return the file that a click downloads into a folder, when it is complete."""
         self("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder), eventsEnabled=True)
         before = len(self.events)
         click()
@@ -129,20 +129,20 @@ class Chrome:
         return folder / began["params"]["suggestedFilename"]
 
     def picture(self, path) -> None:
-        """A PNG of the whole page."""
-        told = self("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(told["data"]))
+        """Write a PNG of the whole page."""
+        answer = self("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
 
     def complaints(self) -> list[str]:
-        """Console errors, exceptions and violations of the content security policy since the page was opened."""
-        self.js("0")  # an answer comes after all that was reported before it
+        """Return console errors, exceptions and violations of the content security policy since the page was opened."""
+        self.js("0")  # the answer comes after all earlier events
         out = [e["params"]["entry"]["text"] for e in self.events if e["method"] == "Log.entryAdded"]
         out += [str(e["params"]) for e in self.events if e["method"] == "Runtime.exceptionThrown"]
         out += [str(e["params"]["args"]) for e in self.events if e["method"] == "Runtime.consoleAPICalled"]
         return out
 
     def requests(self) -> list[str]:
-        """Addresses asked for, other than the page itself and what it carries inside."""
+        """Return the requested addresses, except the page itself and data inside it."""
         asked = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
         return [url for url in asked if not url.startswith(("data:", "about:"))]
 
@@ -151,7 +151,7 @@ class Chrome:
             self.session = None
             self("Browser.close")
             while select.select([self.out], [], [], patience())[0] and os.read(self.out, 1 << 20):
-                pass  # until its end of the pipe is closed
+                pass  # until the browser closes the pipe
         except (OSError, RuntimeError, TimeoutError):
             pass
         finally:

@@ -1,4 +1,4 @@
-"""What the fault tests share: tiny commands, processes to run them in, and the bits that they come to."""
+"""Helpers of the fault tests: tiny commands, processes that run them, and the bits of their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ssorl.report.schema import read
 from ssorl.utils.files import read_json
 from support.paths import environment
 
-# Nets and numbers so small that a run is a matter of seconds, most of it the agents' training in many looks.
+# Networks so small that a run takes seconds, most of them in training with many snapshots.
 TINY = ["--agent", "bc", "--updates", "1000", "--set", "hidden=8,", "batch=16", "--idm", "paper", "--idm-updates", "40"]
 TINY += ["--episodes", "2", "--fraction", "0.2"]
 STUDY = """
@@ -29,7 +29,7 @@ looks = 10
 quality = [50, 100]
 variant = ["baseline", "ss", "oracle"]
 """
-OF_ITS_TIME = ("timings", "started", "command", "commit", "hardware")  # what may differ between two runs of one plan
+VARYING = ("timings", "started", "command", "commit", "hardware")  # entries that may differ between equal runs
 
 
 class Server:
@@ -40,29 +40,29 @@ class Server:
 
     def __call__(self, command: list, home: Path, kill: int | None = None) -> tuple[int, int | None]:
         """Return a command's exit code and how many changes it made below `home`; kill it before change `kill`."""
-        told = self._ask([command], home, kill=kill)
-        return told["codes"][0], told["changes"]
+        answer = self._ask([command], home, kill=kill)
+        return answer["codes"][0], answer["changes"]
 
     def together(self, first: list, second: list, home: Path, hold: int) -> list[int]:
-        """Return the exit codes of two; the second begins while the first is held before its change `hold`."""
+        """Return the exit codes of two commands; the second begins while the first waits before its change `hold`."""
         return self._ask([first, second], home, hold=hold)["codes"]
 
     def _ask(self, commands: list[list], home: Path, **more: int | None) -> dict:
-        said = [[str(arg) for arg in command] for command in commands]
-        asked = {"commands": said, "log": str(self.log), "home": str(home), **more}
+        args = [[str(arg) for arg in command] for command in commands]
+        request = {"commands": args, "log": str(self.log), "home": str(home), **more}
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def said(self, number: int = 0) -> str:
-        """What the last command of this place has printed."""
+    def output(self, number: int = 0) -> str:
+        """Return what the first (0) or second (1) command of the last call printed."""
         return Path(f"{self.log}.{number}").read_text()
 
 
 @contextmanager
 def server(folder: Path) -> Iterator[Server]:
-    """Commands in processes of their own. What they compile is kept, down to the smallest, so that they start fast."""
+    """Start the server. Compiled programs of any size are cached, so that commands start quickly."""
     cache = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
     command = [sys.executable, "-m", "support.fork_server"]
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment(**cache)) as process:
@@ -72,12 +72,12 @@ def server(folder: Path) -> Iterator[Server]:
 
 
 def run_bits(folder: Path) -> dict:
-    """What a finished run came to: its numbers, its policies byte by byte."""
-    told = {k: v for k, v in read(folder).items() if k not in OF_ITS_TIME}
-    return {"told": told, **{p.name: p.read_bytes() for p in sorted(folder.glob("policies/*.npz"))}}
+    """Return the result of a finished run: its numbers, and its policies as bytes."""
+    content = {k: v for k, v in read(folder).items() if k not in VARYING}
+    return {"told": content, **{p.name: p.read_bytes() for p in sorted(folder.glob("policies/*.npz"))}}
 
 
 def study_bits(store: Path) -> dict:
-    """What a store's cells came to."""
-    found = {p.parent.name: read_json(p) for p in sorted(store.glob("cells/*/result.json"))}
-    return {name: {k: v for k, v in told.items() if k not in OF_ITS_TIME} for name, told in found.items()}
+    """Return the results of a store's cells."""
+    cells = {p.parent.name: read_json(p) for p in sorted(store.glob("cells/*/result.json"))}
+    return {name: {k: v for k, v in cell.items() if k not in VARYING} for name, cell in cells.items()}

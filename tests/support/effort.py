@@ -1,4 +1,4 @@
-"""What a call costs on any machine: how many functions it enters and how much memory it asks for, not seconds."""
+"""The cost of a call, independent of the machine: function calls and memory instead of seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-FEW_CALLS, LITTLE_MEMORY = 1_000_000, 16 << 20  # several times what the dearest refusal takes
+FEW_CALLS, LITTLE_MEMORY = 1_000_000, 16 << 20  # several times the cost of the most expensive error
 
 
 class Effort:
@@ -19,7 +19,7 @@ class Effort:
 
     @property
     def small(self) -> bool:
-        """Whether it is what a refusal may cost: nothing was unpacked, unfolded or granted."""
+        """Return whether the cost is that of an early error, before anything was unpacked or allocated."""
         return self.calls < FEW_CALLS and self.peak < LITTLE_MEMORY
 
     def _count(self, frame: Any, event: str, arg: Any) -> None:
@@ -29,12 +29,12 @@ class Effort:
 @contextmanager
 def effort() -> Iterator[Effort]:
     """Measure the block. Memory counts if Python or NumPy allocates it."""
-    spent, before = Effort(), sys.getprofile()
+    cost, before = Effort(), sys.getprofile()
     tracemalloc.start()
-    sys.setprofile(spent._count)
+    sys.setprofile(cost._count)
     try:
-        yield spent
+        yield cost
     finally:
         sys.setprofile(before)
-        spent.peak = tracemalloc.get_traced_memory()[1]
+        cost.peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

@@ -7,7 +7,7 @@ import numpy as np
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.validate import build
 
-# An agent and a run of seconds, most of it compilation; the fixtures `small_idm` and `eps` go with them.
+# Settings of an agent and a run that take seconds, mostly for compilation; use them with `small_idm` and `eps`.
 SMALL = {"hidden": (8,), "batch": 16, "updates": 20}
 CHOICES = {"agent": "bc", "fraction": 0.2, "episodes": 2, "settings": SMALL}
 

@@ -1,6 +1,6 @@
-"""`ssorl` commands in processes of their own that start at once: this one has imported everything and forks.
+"""A server that runs `ssorl` commands in child processes, which start quickly: it has imported everything and forks.
 
-A line on standard input is JSON: `commands`, one or two lists of arguments; `log`: what they print goes to the files
+Each line on standard input is JSON: `commands`, one or two lists of arguments; `log`: their output goes to the files
 LOG.0, LOG.1; `home`: the folder whose changes are counted, in the first process; `kill`: that process is killed as by
 `kill -9` just before this change (null: never); `hold`: it stops just before this change until the second process has
 ended or waits for it. The answer is a line of JSON: `codes`, -9 for a killed process, and `changes`, how many the first
@@ -58,9 +58,9 @@ def alone(args: list[str], log: str, home: str, kill: int | None) -> list[int]:
 
 
 def together(first: list[str], second: list[str], log: str, home: str, hold: int) -> list[int]:
-    """The second process begins while the first is in the middle, and the first goes on when the second has met it."""
-    held, holds = os.pipe()  # the first tells that it is there
-    met, meets = os.pipe()  # the second tells that it waits for the first; at its end the pipe is closed
+    """Start the second process while the first is held, until the second waits for it or has ended."""
+    held, holds = os.pipe()  # the first process signals that it is held
+    met, meets = os.pipe()  # the second signals that it waits for the first; the pipe closes when it ends
 
     def stop() -> None:
         os.write(holds, b"x")
@@ -82,7 +82,7 @@ def together(first: list[str], second: list[str], log: str, home: str, hold: int
 
     children = [begin(first, f"{log}.0", stops)]
     os.close(holds)
-    assert os.read(held, 1) == b"x", "the first process has ended before it was to stop"
+    assert os.read(held, 1) == b"x", "the first process ended before it was held"
     children.append(begin(second, f"{log}.1", waits))
     os.close(meets)
     codes = [ended(child) for child in reversed(children)][::-1]
@@ -93,12 +93,12 @@ def together(first: list[str], second: list[str], log: str, home: str, hold: int
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        asked = json.loads(line)
-        noted = Path(f"{asked['log']}.0.changes")
-        noted.unlink(missing_ok=True)
-        if len(asked["commands"]) == 1:
-            codes = alone(*asked["commands"], asked["log"], asked["home"], asked["kill"])
+        request = json.loads(line)
+        counted = Path(f"{request['log']}.0.changes")
+        counted.unlink(missing_ok=True)
+        if len(request["commands"]) == 1:
+            codes = alone(*request["commands"], request["log"], request["home"], request["kill"])
         else:
-            codes = together(*asked["commands"], asked["log"], asked["home"], asked["hold"])
-        changes = int(noted.read_text()) if noted.exists() else None
+            codes = together(*request["commands"], request["log"], request["home"], request["hold"])
+        changes = int(counted.read_text()) if counted.exists() else None
         print(json.dumps({"codes": codes, "changes": changes}), flush=True)

@@ -1,4 +1,4 @@
-"""Loads mutated files of one format, one line of output a case; a process of its own, so that a crash shows.
+"""Loads mutated files of one format and prints a line for each; it is a separate process, so that crashes are seen.
 
 python -m support.fuzz_worker FORMAT COUNT FOLDER [FIRST]: case i depends on FORMAT and i alone, so it can be repeated.
 A case that hangs ends the process with a traceback.
@@ -27,11 +27,11 @@ from support import foreign
 from support.clock import patience
 from support.samples import READ_ONLY, make, place, poke
 
-MEMORY = 6 << 30  # bytes of address space: a forged size must be refused, not granted
+MEMORY = 6 << 30  # bytes of address space: forged sizes must raise, not be allocated
 
 
 def originals(format: str, folder: Path) -> list[Path]:
-    """Valid files or folders to start from."""
+    """Write valid files or folders to mutate."""
     eps = make()
     if format in READ_ONLY:
         return foreign_files(format, eps, folder)
@@ -161,13 +161,13 @@ def mutate(raw: bytes, rng: np.random.Generator) -> bytes:
             case 7:
                 data[at:at] = rng.bytes(size)
             case 8:
-                for i in range(at, min(at + 8, n)):  # a number made huge, whatever its size
+                for i in range(at, min(at + 8, n)):  # a huge number of any size
                     data[i] = int(rng.choice([0, 0xFF, 0x7F, data[i]]))
     return bytes(data)
 
 
 def check(eps: Episodes) -> None:
-    """What came out is what every Episodes must be."""
+    """Check that the trajectories are valid."""
     assert isinstance(eps, Episodes)
     assert eps.obs.dtype == eps.act.dtype == eps.rew.dtype == np.float32
     assert eps.terminated.dtype == bool and eps.start.dtype == np.int64
@@ -185,7 +185,7 @@ def check(eps: Episodes) -> None:
 
 
 def answer(read: Callable[[Path], object], file: Path, named: Path) -> str:
-    """What comes of loading: `loaded`; `refused`, by our own error, in a line with the name `named`; or BAD and why."""
+    """Return `loaded`; `refused` if our own error was raised with the name `named`; or BAD and the reason."""
     faulthandler.dump_traceback_later(patience(60), exit=True)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""Problems of one or two states, whose values are known."""
+"""Problems with one or two states and known values."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ N = 400  # transitions in every problem, so that all are one compiled program
 
 
 def transitions(obs, next_obs, rew, terminated):
-    """Trajectories of one step with uniform actions; one that is not terminated was cut off. Arrays [N]; rew of act."""
+    """Return trajectories of one step with uniform actions. Arrays [N]; `rew` is a function of the actions."""
     act = np.random.default_rng(0).uniform(-1, 1, (N, 1)).astype(np.float32)
     rows = np.stack([obs, next_obs], 1).reshape(-1, 1).astype(np.float32)
     ranges = Meta(act_low=(-1.0,), act_high=(1.0,))

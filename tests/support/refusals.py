@@ -1,4 +1,4 @@
-"""What the tests of bad input share: writers of good files with something changed, and how a refusal must look."""
+"""Helpers of the tests of bad input: writers of valid files with one change, and checks of the error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ssorl.utils.errors import DataError
 from support.effort import effort
 from support.samples import make
 
-# After the fault, every sentence says what to do about it.
+# Every message ends with what to do.
 VERBS = "add|choose|convert|copy|correct|cut|fetch|flatten|give|leave|lower|number|put|raise|remove|repair|save|write"
 NEEDS = "are due|is it|layout is|learnt|must|needs|only|a D4RL file has"
 CURE = rf"[;:] ?[^;]*\b({VERBS}|{NEEDS})\b"
@@ -28,7 +28,7 @@ COMMANDS = (["show"], ["convert", "--out", "out.npz"], ["split", "--out", "out.j
 
 
 class Refusals(dict[str, tuple[Callable[[Path], list], tuple[str, ...]]]):
-    """name -> (writes the input into a folder and gives the arguments that name it, what the sentence must say)."""
+    """name -> (function that writes the input and returns the arguments that name it, texts of the message)."""
 
     def case(self, name: str, *says: str):
         """Register a writer of bad input."""
@@ -41,7 +41,7 @@ class Refusals(dict[str, tuple[Callable[[Path], list], tuple[str, ...]]]):
         return register
 
     def check_in_python(self, case: str, folder: Path) -> None:
-        """One sentence, after few calls and with little memory, and nothing written."""
+        """Check that loading raises one sentence, at little cost, and writes nothing."""
         write, says = self[case]
         args = write(folder)
         before = listing(folder)
@@ -55,11 +55,11 @@ class Refusals(dict[str, tuple[Callable[[Path], list], tuple[str, ...]]]):
         assert listing(folder) == before
 
     def check_on_the_command_line(self, case: str, folder: Path, capfd) -> None:
-        """Exit code 2, that sentence alone on standard error, nothing written."""
+        """Check that a command exits with 2, prints only the sentence, and writes nothing."""
         write, says = self[case]
         args = [str(a) for a in write(folder)]
         before = listing(folder)
-        command = COMMANDS[list(self).index(case) % len(COMMANDS)]  # each case through one of them
+        command = COMMANDS[list(self).index(case) % len(COMMANDS)]  # each case uses one command
         with pytest.raises(SystemExit) as stop:
             main(["data", command[0], *args, *[a if a.startswith("-") else str(folder / a) for a in command[1:]]])
         printed = capfd.readouterr()
@@ -70,11 +70,11 @@ class Refusals(dict[str, tuple[Callable[[Path], list], tuple[str, ...]]]):
 
 
 def listing(folder: Path) -> dict[str, int]:
-    """Every path below the folder and when it was last written."""
+    """Return the modification time of every path below the folder."""
     return {str(p): p.stat().st_mtime_ns for p in folder.rglob("*")}
 
 
-# --- good files of 18 steps and 22 states, in four trajectories, with something changed (None leaves it out)
+# Valid files of 18 steps in four trajectories with some arrays replaced (None: left out) ---------------------
 
 GOOD = make()
 
@@ -115,9 +115,9 @@ def dicts() -> list[dict]:
 
 
 def pickled(folder: Path, which: int = 0, protocol: int = 4, **change) -> list:
-    found = dicts()
-    found[which] |= change
-    (folder / "set.pkl").write_bytes(pickle.dumps(found, protocol))
+    items = dicts()
+    items[which] |= change
+    (folder / "set.pkl").write_bytes(pickle.dumps(items, protocol))
     return [folder / "set.pkl"]
 
 

@@ -1,4 +1,4 @@
-"""Small systems whose inverse is known, for the tests of the inverse dynamics models."""
+"""Small systems with known inverse dynamics."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ssorl.data import Episodes, Meta
 from ssorl.data.episodes import offsets
 from ssorl.idm.model import IdmConfig
 
-# Small and eager: a fit takes about a second, most of it compilation.
+# Small, with a high learning rate: a fit takes about a second, mostly for compilation.
 TINY = IdmConfig(hidden=(32, 32), steps=400, batch=128, lr=3e-3, schedule="cosine", dropout=0.0, validate_every=100)
 
 
 def episodes(obs: np.ndarray, act: np.ndarray, low: float = -1.0, high: float = 1.0, **meta) -> Episodes:
-    """Trajectories of one length from obs [E, T+1, O] and act [E, T, A]; the reward is the first action."""
+    """Return trajectories of one length from obs [E, T+1, O] and act [E, T, A]; the reward is the first action."""
     n, t = act.shape[:2]
     bounds = {"act_low": (low,) * act.shape[2], "act_high": (high,) * act.shape[2], "act_range": "declared"}
     return Episodes(
@@ -43,7 +43,7 @@ def linear(n: int = 40, t: int = 30, noise: float = 0.0, seed: int = 0, low: flo
 
 
 def two_policies(n: int = 60, t: int = 30, seed: int = 0) -> Episodes:
-    """States that tell |a|; whose action it was, and so its sign, shows in every third state alone.
+    """Return trajectories whose states show |a|; the sign of the action shows in every third state only.
 
     For a third of the steps that state is s_{t-1}: seen with k = 1, but with k = 0 either policy might have acted.
     """
@@ -51,17 +51,17 @@ def two_policies(n: int = 60, t: int = 30, seed: int = 0) -> Episodes:
     sign = rng.choice([-1.0, 1.0], (n, 1))
     size = rng.uniform(0.3, 0.9, (n, t))
     mark = np.where(np.arange(t + 1) % 3 == 0, sign, 0.0)
-    told = np.concatenate([np.zeros((n, 1)), size], axis=1)  # s_{t+1} holds the size of a_t
-    return episodes(np.stack([mark, told], axis=2), (sign * size)[:, :, None])
+    shown = np.concatenate([np.zeros((n, 1)), size], axis=1)  # s_{t+1} holds the size of a_t
+    return episodes(np.stack([mark, shown], axis=2), (sign * size)[:, :, None])
 
 
 def hide(eps: Episodes, steps) -> Episodes:
-    """The same with NaN over the actions of these steps."""
+    """Return the trajectories with NaN for the actions of these steps."""
     act = eps.act.copy()
     act[steps] = np.nan
     return replace(eps, act=act)
 
 
 def hide_after(eps: Episodes, n: int) -> Episodes:
-    """The same with actions in the first `n` trajectories only."""
+    """Return the trajectories with actions in the first `n` trajectories only."""
     return hide(eps, slice(int(eps.start[n]), None))
