@@ -74,18 +74,18 @@ def candidates(kind: type, words: Sequence[str]) -> list[str]:
     command, rest = descend(kind, before)
     if commands(command):
         version = ["--version"] if command is kind else []
-        found = [*commands(command), *_if_dashed(beginning, "--help", *COMMON, *version)]
-        return [word for word in found if word.startswith(beginning)]
+        names = [*commands(command), *_if_dashed(beginning, "--help", *COMMON, *version)]
+        return [word for word in names if word.startswith(beginning)]
     known = {option.name: option for option in options(command) if not option.positional}
     last = max((i for i, word in enumerate(rest) if word in known), default=None)
     option = None if last is None else known[rest[last]]
     takes_value = option and not option.is_flag and (option.takes_many or last == len(rest) - 1)
     if option and takes_value and not beginning.startswith("-"):
-        found = option.choices or _names(option.field)
+        names = option.choices or _names(option.field)
     else:
         positional = [o.choices or _names(o.field) for o in options(command) if o.positional]
-        found = [*(positional[0] if positional else ()), *_if_dashed(beginning, *known, "--help", *COMMON)]
-    return [word for word in found if word.startswith(beginning)]
+        names = [*(positional[0] if positional else ()), *_if_dashed(beginning, *known, "--help", *COMMON)]
+    return [word for word in names if word.startswith(beginning)]
 
 
 def _if_dashed(beginning: str, *options: str) -> tuple[str, ...]:

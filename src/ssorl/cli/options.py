@@ -48,13 +48,14 @@ def flag(text: str) -> Any:
 Setup = Literal["coupled", "decoupled", "wide"]
 Third = Literal["low", "med", "high"]
 Preset = Literal["quick", "paper"]
-FORMATS = "npz, d4rl, minari, lerobot, parquet, pickle, robomimic, zarr or a format of an installed package"
+FORMATS = "npz, d4rl, minari, lerobot, parquet, pickle, robomimic, zarr"  # that are read and written
+INSTALLED = "or a format of an installed package"
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")
 
 Json = Annotated[bool, flag("print the result as JSON on standard output")]
 Force = Annotated[bool, flag("replace existing files")]
-Format = Annotated[str | None, arg("NAME", f"format of the files: {FORMATS}, aloha, ogbench", "detected")]
-OutFormat = Annotated[str | None, arg("NAME", f"format to write: {FORMATS}", "from the suffix of --out")]
+Format = Annotated[str | None, arg("NAME", f"format of the files: {FORMATS}, aloha, ogbench, {INSTALLED}", "detected")]
+OutFormat = Annotated[str | None, arg("NAME", f"format to write: {FORMATS}, {INSTALLED}", "from the suffix of --out")]
 IdmModule = Annotated[
     str | None, arg("MODULE:NAME", "import the family of a saved --idm FOLDER if its package is not installed")
 ]
