@@ -31,6 +31,14 @@ class Prediction(NamedTuple):
     std: np.ndarray  # [N, A], before calibration
 
 
+class HeldOut(NamedTuple):
+    """Predictions at labelled steps by a model that was not fitted to their trajectories."""
+
+    steps: np.ndarray  # [N]
+    mean: np.ndarray  # [N, A], scaled to [-1, 1]
+    std: np.ndarray  # [N, A], before calibration
+
+
 class ArrayReader(Protocol):
     """Read the arrays of a saved model by name."""
 
@@ -181,6 +189,13 @@ class FittedIdm(ABC):
     def validation_errors(self) -> list[float]:
         """Return the best validation error of each ensemble member; empty if the family has none."""
         return []
+
+    def held_out_predictions(self) -> HeldOut | None:
+        """Return predictions of the fit at steps that it held out; None: the model is to be asked itself.
+
+        A family that is fitted to all labelled steps in the end returns what it predicted before.
+        """
+        return None
 
     def digest(self) -> str:
         """Return a hash of the fitted weights."""

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ssorl.data.episodes import CONSTANT_TOL, Episodes, Meta, scale, unscale
-from ssorl.idm.base import FittedIdm
+from ssorl.idm.base import FittedIdm, HeldOut
 from ssorl.idm.calibrate import Calibration, Span, calibrate, outside, span
 from ssorl.idm.holdout import held_out
+from ssorl.idm.limits import Limits, find_limits
 from ssorl.utils.errors import DataError
 from ssorl.utils.identity import revision_of
 
@@ -61,6 +62,11 @@ class Labeller:
     validation: Validation | None  # None where no held-out step has a true action (possible after self-training)
     calibration: Calibration | None  # likewise
     revision: int = 0  # of the code that fitted it
+    limits: Limits | None = None  # how predictions near the limits become actions; None: they are clipped
+
+    def actions(self, mean: np.ndarray) -> np.ndarray:
+        """Return actions in [-1, 1] for predictions, both [N, A]."""
+        return np.clip(mean, -1, 1) if self.limits is None else self.limits(mean)
 
 
 class Labels(NamedTuple):
@@ -72,22 +78,35 @@ class Labels(NamedTuple):
     unseen: np.ndarray  # [S] bool: a proxy whose states lie outside what the labelled steps span
 
 
-def labeller(idm: FittedIdm, eps: Episodes) -> Labeller:
-    """Make a model fitted to `eps` ready to label: measure and calibrate it on the steps it was not fitted to."""
+def labeller(idm: FittedIdm, eps: Episodes, soft_limits: bool | None = None) -> Labeller:
+    """Make a model ready to label: measure and calibrate it on labelled steps that it was not fitted to.
+
+    Args:
+        idm: the fitted model.
+        eps: the trajectories that it was fitted to.
+        soft_limits: keep proxy actions off the limits of their range (see `idm.limits`); None: as the model's
+            configuration says.
+    """
     returns = eps.returns[(eps.labelled_share > 0) & eps.rewarded]
     lowest, highest = (float(returns.min()), float(returns.max())) if len(returns) else (None, None)
     # In float64, for the reason given in `fit._moves`.
     variance = scale(eps.act[eps.labelled], eps.meta).var(0, np.float64).tolist()
     n_taught = int((eps.labelled_share > 0).sum())
     taught = Taught(n_taught, int(eps.labelled.sum()), lowest, highest, tuple(variance))
-    steps, validation, calibration = held_out(idm, eps), None, None
-    if len(steps):
-        out = predict(idm, eps, steps)
-        error = np.clip(out.mean, -1, 1) - scale(eps.act[steps], eps.meta)
-        n = len(np.unique(np.searchsorted(eps.start, steps, side="right")))
-        validation = Validation(n, len(steps), (error**2).mean(0, np.float64).astype(np.float32), worst_share(error))
-        calibration = calibrate(error, out.std, taught.moving)
-    return Labeller(idm, eps.meta, taught, span(eps), validation, calibration, revision_of(idm.config))
+    soft = getattr(idm.config, "soft_limits", False) if soft_limits is None else soft_limits
+    ready = Labeller(idm, eps.meta, taught, span(eps), None, None, revision_of(idm.config))
+    ready = replace(ready, limits=find_limits(idm, eps)) if soft else ready
+    checked = idm.held_out_predictions()
+    if checked is None:
+        steps = held_out(idm, eps)
+        checked = HeldOut(steps, *predict(idm, eps, steps))
+    if not len(checked.steps):
+        return ready
+    error = ready.actions(checked.mean) - scale(eps.act[checked.steps], eps.meta)
+    n = len(np.unique(np.searchsorted(eps.start, checked.steps, side="right")))
+    mse = (error**2).mean(0, np.float64).astype(np.float32)
+    validation = Validation(n, len(checked.steps), mse, worst_share(error))
+    return replace(ready, validation=validation, calibration=calibrate(error, checked.std, taught.moving))
 
 
 def worst_share(error: np.ndarray, worst: float = 0.05) -> float:
@@ -111,7 +130,7 @@ def label(
     factor = (np.array(ready.calibration.scale, np.float32) if ready.calibration else 1.0) * (meta.high - meta.low) / 2
     for steps, mean, std in ready.idm.predict(eps, np.flatnonzero(out.proxy), block):
         # Scaling back may leave the range by a rounding error, so the proxies are clipped once more behind it.
-        out.act[steps] = np.clip(unscale(np.clip(mean, -1, 1), meta), low, high)
+        out.act[steps] = np.clip(unscale(ready.actions(mean), meta), low, high)
         out.std[steps] = std * factor
         out.unseen[steps] = outside(ready.known, eps, steps)
         if progress:

@@ -20,6 +20,7 @@ from ssorl.idm import spec_class
 from ssorl.idm.base import NETWORK, IdmSpec
 from ssorl.idm.calibrate import Calibration, Span
 from ssorl.idm.label import Labeller, Taught, Validation
+from ssorl.idm.limits import Limits
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.files import DamagedError, atomic, read_json, write_json
 from ssorl.utils.identity import check_names, identifying_fields
@@ -56,7 +57,8 @@ def save(ready: Labeller, path: Path | str) -> None:
         "calibration": fitted and asdict(fitted),
         "versions": versions(),
     }
-    arrays = {**idm.arrays(), "known/low": ready.known.low, "known/high": ready.known.high}
+    limits = {} if ready.limits is None else {f"limits/{k}": array for k, array in ready.limits._asdict().items()}
+    arrays = {**idm.arrays(), "known/low": ready.known.low, "known/high": ready.known.high, **limits}
     with atomic(path) as fresh:
         fresh.mkdir()
         write_sealed(fresh / "weights.npz", {"kind": KIND, "version": VERSION}, arrays)
@@ -85,9 +87,10 @@ def load(path: Path | str) -> Labeller:
             idm = config.restore(n_obs, n_act, read, details)
             if (idm.n_obs, idm.n_act) != (n_obs, n_act):
                 raise ValueError(f"a model of {idm.n_obs} states and {idm.n_act} actions, expected {n_obs} and {n_act}")
+            limits = _limits(read, n_act)
             known = Span(read("known/low", (2, n_obs)), read("known/high", (2, n_obs)))
         checks = _validation(about, n_act), _calibration(about, n_act)
-        return Labeller(idm, meta, _taught(about, n_act), known, *checks, _revision(about))
+        return Labeller(idm, meta, _taught(about, n_act), known, *checks, _revision(about), limits)
 
 
 def _config(path: Path, about: dict) -> IdmSpec:
@@ -130,6 +133,13 @@ class _Arrays:
         if finite and not np.isfinite(array).all():
             raise ValueError(f"{name} holds numbers that are not finite")
         return array
+
+
+def _limits(read: _Arrays, n_act: int) -> Limits | None:
+    if "limits/low" not in read.names:
+        return None
+    low, high = (read(f"limits/{side}", (n_act,), finite=False) for side in ("low", "high"))
+    return Limits(low, high, read("limits/reach", (2, n_act)))
 
 
 @contextmanager
