@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ssorl.idm.base import NETWORK, IdmSpec
+from ssorl.idm.blend.config import BlendConfig
 from ssorl.idm.model import IdmConfig
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.identity import identifying_fields
@@ -31,6 +32,8 @@ BUILT_IN: dict[str, IdmSpec] = {  # by name; those that end in -quick fit in abo
     "paper": IdmConfig(),
     "robust": _ROBUST,
     "paper-quick": replace(IdmConfig(), **_QUICK),
+    "blend": BlendConfig(hidden=(512, 512, 512), steps=30_000),
+    "blend-quick": BlendConfig(),
     "robust-quick": replace(_ROBUST, members=2, affine=False, **_QUICK),
 }
 

@@ -1,0 +1,103 @@
+"""The configuration of the blend: members of different families, weighted on a holdout that resembles the shift."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ssorl.data.episodes import Episodes
+from ssorl.idm.base import ArrayReader, FitProgress, IdmSpec
+from ssorl.idm.model import MAX_SIZE, IdmConfig
+
+if TYPE_CHECKING:
+    from ssorl.idm.blend.model import Blend
+
+
+@dataclass(frozen=True)
+class BlendConfig(IdmSpec):
+    """A weighted mean of boosted trees, networks and least squares over windows s_{t-past} … s_{t+1+future}.
+
+    The members are fitted without a part of the labelled trajectories, weighted by non-negative least squares on that
+    part, and fitted again to all. What each choice is worth is in docs/idm.md.
+    """
+
+    FAMILY: ClassVar[str] = "blend"
+    forecast: ClassVar[bool] = True  # forecast the error of its labels: see `idm.forecast`
+    revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
+
+    past: int | None = None  # states before s_t in the window; None: found from the data
+    future: int | None = None  # states after s_{t+1}; None: found from the data
+    rounds: int = 400  # trees of one action dimension
+    members: int = 2  # networks
+    hidden: tuple[int, ...] = (256, 256)  # widths of their hidden layers
+    steps: int = 5000  # updates of each network
+    batch: int = 256  # steps in an update
+    lr: float = 1e-3  # of Adam, with a cosine schedule
+    validation: float = 0.3  # share of the labelled trajectories that decides the weights
+    early: float = 0.4  # length of the fits without that part, relative to the final ones
+    worst: float = 1.5  # members whose error there exceeds this times the best one's get no weight
+    equal: float = 0.3  # share of equal weights that is mixed in
+    soft_limits: bool = True  # keep proxy actions off the limits unless the true ones are there as often
+
+    @property
+    def work(self) -> int:
+        """The updates of all networks, and a round of trees counts as one too."""
+        return sum(self.members * steps + 2 * rounds for steps, rounds in (self.length(False), self.length(True)))
+
+    def length(self, early: bool) -> tuple[int, int]:
+        """Return the updates of a network and the rounds of trees, of the early or of the final fit."""
+        share = self.early if early else 1.0
+        return max(1, round(share * self.steps)), max(1, round(share * self.rounds))
+
+    def network(self, past: int, future: int, early: bool) -> IdmConfig:
+        """Return the configuration of the networks, which are one ensemble."""
+        steps, _ = self.length(early)
+        return IdmConfig(
+            past=past,
+            future=future,
+            hidden=self.hidden,
+            differences=True,
+            ranks=True,
+            beta=0.5,
+            members=1,
+            steps=steps,
+            batch=self.batch,
+            lr=self.lr,
+            schedule="cosine",
+            dropout=0.0,
+            validate_every=max(1, min(250, steps)),
+            select="mse",
+        )
+
+    def fit(self, eps: Episodes, seed: int = 0, progress: FitProgress | None = None, statistics: Any = None) -> Blend:
+        """Fit the members, weigh them and fit them again to all labelled steps of `eps`."""
+        from ssorl.idm.blend.fit import fit
+
+        return fit(eps, self, seed, progress)
+
+    def restore(self, n_obs: int, n_act: int, read: ArrayReader, about: Mapping[str, Any]) -> Blend:
+        """Rebuild a saved blend."""
+        from ssorl.idm.blend.model import restore
+
+        return restore(self, n_obs, n_act, read, about)
+
+    def resized(self, updates: int | None = None, members: int | None = None) -> BlendConfig:
+        """Return the configuration with another number of updates or of networks; shorter fits have fewer trees too."""
+        changed = super().resized(updates, members)
+        if updates is None or updates >= self.steps:
+            return changed
+        return replace(changed, rounds=max(10, round(self.rounds * updates / self.steps)))
+
+    def check(self) -> None:
+        """Raise ValueError if a setting is out of bounds."""
+        for name in ("past", "future"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not 0 <= value <= MAX_SIZE):
+                raise ValueError(f"{name} is {value}")
+        for name, high in (("rounds", 10_000), ("members", MAX_SIZE), ("steps", 10**8), ("batch", 10**6)):
+            if not 1 <= getattr(self, name) <= high:
+                raise ValueError(f"{name} is {getattr(self, name)}")
+        for name in ("validation", "early", "equal"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}")

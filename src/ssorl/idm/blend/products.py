@@ -1,0 +1,119 @@
+"""Trees on what a model affine in the state's change leaves: for robots whose inverse dynamics are smooth.
+
+Without contacts the action is M(s) Δs / dt + c(s). Least squares on the products of state and change has that form; the
+trees correct it. Trees alone need a step for every slope.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ssorl.idm.base import ArrayReader
+from ssorl.idm.blend.trees import Forest, fit_forest, read_forest
+
+CHUNK = 1 << 13  # rows whose products are made together
+LARGEST = 40  # dimensions of a state; the products of more would take too long
+BOUND = 5.0  # of a standardised state or change: products of outliers would be larger than all others
+PENALTY = 3.0  # ridge
+
+
+class Affine(NamedTuple):
+    """Least squares on the products of s_t and s_{t+1} - s_t."""
+
+    centre: np.ndarray  # [2 O] of s_t and of the change
+    scale: np.ndarray  # [2 O]
+    weights: np.ndarray  # [F, K] float32, the last row is the constant
+    low: np.ndarray  # [K] least target seen
+    high: np.ndarray  # [K] greatest target seen
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        """Return the predicted targets [N, K], within those seen, for (s_t, s_{t+1}) [N, 2 O]."""
+        out = np.empty((len(states), self.weights.shape[1]), np.float32)
+        for first in range(0, len(states), CHUNK):
+            rows = _products(states[first : first + CHUNK], self.centre, self.scale)
+            out[first : first + CHUNK] = rows @ self.weights
+        return np.clip(out, self.low, self.high)
+
+
+class Products(NamedTuple):
+    """The affine part, and trees for the rest."""
+
+    affine: Affine
+    forest: Forest
+
+    def __call__(self, states: np.ndarray, features: np.ndarray) -> np.ndarray:
+        """Return the predicted targets [N, K].
+
+        Args:
+            states: (s_t, s_{t+1}), [N, 2 O].
+            features: of the trees, [N, F].
+        """
+        return self.affine(states) + self.forest(features)
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """Return the weights and tables by name, for a file."""
+        own = {f"{name}/{field}": array for field, array in self.affine._asdict().items()}
+        return {**own, **self.forest.arrays(f"{name}/trees")}
+
+
+def fit_affine(states: np.ndarray, targets: np.ndarray) -> Affine:
+    """Fit the affine part.
+
+    Args:
+        states: (s_t, s_{t+1}) of the labelled steps, [N, 2 O].
+        targets: [N, K].
+    """
+    moved = _split(states)
+    centre = moved.mean(0, np.float64).astype(np.float32)
+    scale = np.maximum(moved.std(0, dtype=np.float64), 1e-6).astype(np.float32)
+    gram = cross = np.zeros(1)
+    for first in range(0, len(states), CHUNK):
+        rows = _products(states[first : first + CHUNK], centre, scale).astype(np.float64)
+        gram, cross = gram + rows.T @ rows, cross + rows.T @ targets[first : first + CHUNK].astype(np.float64)
+    penalty = np.full(len(gram), PENALTY)
+    penalty[-1] = 1e-6
+    weights = np.linalg.solve(gram + np.diag(penalty), cross).astype(np.float32)
+    return Affine(centre, scale, weights, targets.min(0), targets.max(0))
+
+
+def fit_products(states: np.ndarray, features: np.ndarray, targets: np.ndarray, rounds: int, seed: int) -> Products:
+    """Fit the affine part and the trees.
+
+    Args:
+        states: (s_t, s_{t+1}) of the labelled steps, [N, 2 O].
+        features: of the trees, [N, F].
+        targets: [N, K].
+        rounds: trees of one target.
+        seed: decides which features the nodes may use.
+    """
+    affine = fit_affine(states, targets)
+    return Products(affine, fit_forest(features, targets - affine(states), rounds, seed))
+
+
+def read_products(read: ArrayReader, name: str, n_obs: int, n_features: int, n_targets: int) -> Products:
+    """Rebuild a saved model; raise ValueError if an array has another shape."""
+    size = 2 * n_obs + n_obs**2 + 1
+    affine = Affine(
+        read(f"{name}/centre", (2 * n_obs,)),
+        read(f"{name}/scale", (2 * n_obs,)),
+        read(f"{name}/weights", (size, n_targets)),
+        read(f"{name}/low", (n_targets,)),
+        read(f"{name}/high", (n_targets,)),
+    )
+    return Products(affine, read_forest(read, f"{name}/trees", n_features, n_targets))
+
+
+def _split(states: np.ndarray) -> np.ndarray:
+    """Return s_t and s_{t+1} - s_t, [N, 2 O]."""
+    n_obs = states.shape[1] // 2
+    return np.concatenate([states[:, :n_obs], states[:, n_obs:] - states[:, :n_obs]], 1)
+
+
+def _products(states: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return the standardised state and change, their products, and 1, [N, 2 O + O² + 1]."""
+    n, n_obs = len(states), states.shape[1] // 2
+    z = np.clip((_split(states) - centre) / scale, -BOUND, BOUND)
+    products = z[:, :n_obs, None] * z[:, None, n_obs:]
+    return np.concatenate([z, products.reshape(n, -1), np.ones((n, 1), np.float32)], 1, dtype=np.float32)
