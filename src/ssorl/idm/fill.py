@@ -16,15 +16,18 @@ from ssorl.data.formats.base import Format
 from ssorl.data.stream import Stream
 from ssorl.idm import IDMS, serialise
 from ssorl.idm.base import FittedIdm, IdmSpec
+from ssorl.idm.forecast import Forecast
 from ssorl.idm.label import Labeller, Labels, filled, label, labeller, nothing_missing, nothing_to_learn
+from ssorl.idm.outlook import as_json, predict_error
 from ssorl.idm.quality import report, report_rounds
 from ssorl.idm.selftrain import Round, self_train_many
 from ssorl.idm.stream import StreamLabelling, fill_stream
 from ssorl.utils.errors import SsorlError, nearest
+from ssorl.utils.machine import PRESETS, resolve_preset
 from ssorl.utils.registry import TrustedName
 from ssorl.utils.validation import check_seed
 
-MODEL_PRESETS = ("quick", "paper")
+MODEL_PRESETS = PRESETS
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class LabelledData:
     labels: Labels
     ready: Labeller  # the model, to be saved and used again
     report: dict
+    forecast: Forecast | None = None  # of the error on the unlabelled steps; None: too few labels, or a saved model
 
     @property
     def extras(self) -> dict[str, np.ndarray]:
@@ -58,7 +62,8 @@ def resolve(
     Args:
         name: a built-in, registered or installed model, `module:NAME`, or the folder of a saved one; or a configuration
             or a fitted model itself.
-        preset: `quick` takes NAME-quick if there is one; `paper` and None take NAME.
+        preset: `quick` takes NAME-quick if there is one, `paper` and None take NAME, and `auto` is `paper` with an
+            accelerator and `quick` without one.
         steps: updates, in place of the configuration's.
         members: networks in the ensemble, in place of the configuration's.
         rounds: of self-training, which a fitted model cannot do.
@@ -71,6 +76,8 @@ def resolve(
     for flag, value in (("--steps", steps), ("--members", members), ("--self-train", rounds)):
         if value is not None and value < 1:
             raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
+    if preset is not None:
+        preset = resolve_preset(preset)
     if isinstance(name, IdmSpec):
         if type(name) not in map(type, IDMS.values()):
             IDMS.adopt(name)
@@ -195,5 +202,7 @@ def fill(
     idm = history[-1].idm if history else model
     ready = idm if isinstance(idm, Labeller) else labeller(cast(FittedIdm, idm), learn_from)
     labels = label(ready, data, progress=progress and (lambda n: progress("labelling", n, "")))
+    expected = predict_error(learn_from, ready, seed) if getattr(ready.idm.config, "forecast", False) else None
     by_round = {"rounds": report_rounds(list(history), learn_from, truth)} if history else {}
-    return LabelledData(filled(data, labels, ready), labels, ready, report(data, labels, ready, truth) | by_round)
+    about = report(data, labels, ready, truth) | as_json(expected) | by_round
+    return LabelledData(filled(data, labels, ready), labels, ready, about, expected)

@@ -151,6 +151,13 @@ def summary(told: dict) -> list[str]:
         asked = " / ".join(f"{x:.0%}" for x in cover["levels"])
         by = f" once scaled by {by}" if (by := factors(cover["scale"])) else ""
         lines.append(f"{inside} of the held-out actions lie in the {asked} intervals{by}")
+    if told.get("advice"):
+        lines.append(told["advice"])
+    model = told["model"]
+    if lag := (model.get("window") or {}).get("lag"):
+        when = "after it is recorded" if lag < 0 else "before it is recorded"
+        lines.append(f"an action takes effect {abs(lag)} step{'s' if abs(lag) > 1 else ''} {when} (lag {lag})")
+    lines += [f"warning: {text}" for text in told.get("warnings", ())]
     if proxies["unseen_share"]:
         lines.append(f"{proxies['unseen_share']:.1%} of the proxies are for states or moves unlike any labelled one")
     return lines
