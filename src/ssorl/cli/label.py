@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 class LabelModelOptions:
     """The model that estimates the missing actions."""
 
-    idm: Annotated[str, arg("NAME|FOLDER", "robust, paper, or a model saved by --save-idm", "robust")] = "robust"
+    idm: Annotated[str, arg("NAME|FOLDER", "blend, robust, paper, or a model saved by --save-idm", "blend")] = "blend"
     idm_module: IdmModule = None
     preset: Annotated[
-        Preset | None, arg("{quick,paper}", "small networks for a CPU, or the published size", "paper")
+        Preset | None, arg("{auto,quick,paper}", "small networks for a CPU, or full size; auto: by the machine", "auto")
     ] = None
     steps: Annotated[int | None, arg("N", "updates, in place of the preset's")] = None
     members: Annotated[int | None, arg("N", "networks in the ensemble, in place of the preset's")] = None
@@ -85,6 +85,7 @@ class Label:
 
     def run(self) -> None:
         """Fit or load the model, label, and only then write."""
+        from ssorl.idm import IDMS
         from ssorl.idm.base import IdmSpec
         from ssorl.idm.fill import resolve
         from ssorl.utils.files import atomic
@@ -94,7 +95,8 @@ class Label:
         format_module, out = self._output()  # raises now, not after the fit
         _check_outputs(self.force, out, *self._side_outputs())
         import_idm(options.idm_module)
-        model = resolve(options.idm, options.preset, options.steps, options.members, options.self_train)
+        preset = options.preset or ("auto" if IDMS.known(options.idm) else None)
+        model = resolve(options.idm, preset, options.steps, options.members, options.self_train)
         _warn_slow_on_cpu(model)
         updates = model.work * (1 + (options.self_train or 0)) if isinstance(model, IdmSpec) else 0
         label = self._label_stream if self._in_parts(format_module) else self._label_in_memory

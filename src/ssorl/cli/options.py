@@ -47,7 +47,7 @@ def flag(text: str) -> Any:
 
 Setup = Literal["coupled", "decoupled", "wide"]
 Third = Literal["low", "med", "high"]
-Preset = Literal["quick", "paper"]
+Preset = Literal["auto", "quick", "paper"]
 FORMATS = "npz, d4rl, minari, lerobot, parquet, pickle, robomimic, zarr"  # that are read and written
 INSTALLED = "or a format of an installed package"
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")

@@ -65,7 +65,7 @@ class RunModelOptions:
     """The model that estimates the missing actions."""
 
     idm: Annotated[
-        str | None, arg("NAME|FOLDER", "robust, paper, or a model saved by `ssorl label --save-idm`", "robust")
+        str | None, arg("NAME|FOLDER", "blend, robust, paper, or a model saved by `ssorl label --save-idm`", "blend")
     ] = None
     idm_module: IdmModule = None
     idm_updates: Annotated[int | None, arg("N", "updates, in place of the preset's")] = None
@@ -81,8 +81,8 @@ class RunAgentOptions:
 
     agent: Annotated[str, arg("NAME", "td3bc, cql, iql, bc, dt, dt-joint or MODULE:CLASS", "td3bc")] = "td3bc"
     preset: Annotated[
-        Preset, arg("{quick,paper}", "settings of agent and model: minutes on a CPU, or as published", "quick")
-    ] = "quick"
+        Preset, arg("{auto,quick,paper}", "quick: minutes on a CPU; paper: as published; auto: by the machine", "auto")
+    ] = "auto"
     updates: Annotated[int | None, arg("N", "updates of each training, in place of the preset's")] = None
     set: Annotated[tuple[str, ...], arg("NAME=VALUE …", "other settings of the agent, such as alpha=1")] = ()
     seeds: Annotated[tuple[int, ...], arg("N [N …]", "number of seeds, counted from 0; or several seeds", 1)] = (1,)

@@ -20,9 +20,10 @@ from ssorl.pipeline import arguments
 from ssorl.training.checks import check_counts
 from ssorl.utils.errors import DataError, SsorlError
 from ssorl.utils.identity import identifying_fields
+from ssorl.utils.machine import resolve_preset
 
 SETUPS: dict[str, Callable[..., Split]] = {"coupled": splits.coupled, "decoupled": splits.decoupled}
-DEFAULT_IDM = "robust"
+DEFAULT_IDM = "blend"
 SNAPSHOTS = {"quick": 5, "paper": 10}  # points of a learning curve, by preset
 
 
@@ -109,7 +110,7 @@ def make_plan(
     eps: Episodes,
     agent: str | Agent = "td3bc",
     idm: str | IdmSpec | Labeller | None = None,
-    preset: str = "quick",
+    preset: str = "auto",
     setup: str | None = None,
     quality: float | Sequence[float] | None = None,
     seeds: int | Sequence[int] = 1,
@@ -133,9 +134,10 @@ def make_plan(
     Args:
         eps: the trajectories.
         agent: name of the agent, such as "td3bc" or "module:Class"; or a class or an instance.
-        idm: name of the inverse dynamics model ("robust"), or the folder of a saved one; or a configuration or a fitted
+        idm: name of the inverse dynamics model ("blend"), or the folder of a saved one; or a configuration or a fitted
             model.
-        preset: settings of agent and model to start from: "quick" or "paper".
+        preset: settings of agent and model to start from: "quick", "paper", or "auto", which is "paper" with an
+            accelerator and "quick" without one.
         setup: how the split is drawn: "coupled" or "decoupled". Only data that has all actions is split.
         quality: coupled: the labelled trajectories come from the bottom `quality` % by return (50); or several values,
             each of which is a separate result.
@@ -169,6 +171,7 @@ def make_plan(
     }
     recipe |= {name: value for name, value in split_options.items() if value is not None}
     truth_known = bool(eps.labelled.all()) or setup is not None or quality is not None or bool(recipe)
+    preset = resolve_preset(preset)
     seeds, recipe = arguments.check_seeds(seeds), arguments.check_recipe(recipe)
     qualities = arguments.check_qualities(quality)
     notes: list[str] = []

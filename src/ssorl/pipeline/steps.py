@@ -25,6 +25,7 @@ from ssorl.pipeline.arguments import fit_to_task
 from ssorl.training.engine import TrainingRun
 from ssorl.training.engine import train as train_one
 from ssorl.utils.errors import SsorlError, nearest
+from ssorl.utils.machine import resolve_preset
 from ssorl.utils.progress import Progress
 from ssorl.utils.validation import check_seed
 
@@ -50,8 +51,8 @@ def split(eps: Episodes, fraction: float = 0.1, quality: float = 50, seed: int =
 
 def fit_idm(
     data: Episodes | SplitData,
-    idm: str | IdmSpec | Labeller = "robust",
-    preset: str | None = "quick",
+    idm: str | IdmSpec | Labeller = "blend",
+    preset: str | None = "auto",
     seed: int = 0,
     updates: int | None = None,
     members: int | None = None,
@@ -62,9 +63,10 @@ def fit_idm(
 
     Args:
         data: the trajectories.
-        idm: name of the model, such as "robust" or "module:NAME", or the folder of a saved one, which is loaded and not
+        idm: name of the model, such as "blend" or "module:NAME", or the folder of a saved one, which is loaded and not
             fitted; or a configuration.
-        preset: "quick" takes the smaller configuration of that name, if there is one.
+        preset: "quick" takes the smaller configuration of that name, if there is one; "auto" does so without an
+            accelerator.
         seed: seed of the fit.
         updates: in place of the configuration's.
         members: networks in the ensemble, in place of the configuration's.
@@ -113,7 +115,7 @@ def label(
 def train(
     eps: Episodes,
     agent: str | Agent = "td3bc",
-    preset: str = "quick",
+    preset: str = "auto",
     seed: int = 0,
     policy: Literal["average", "last"] = "average",
     *,
@@ -127,7 +129,8 @@ def train(
     Args:
         eps: the trajectories.
         agent: name of the agent, such as "td3bc" or "module:Class"; or a class, or an instance with its own settings.
-        preset: settings to start from, "quick" or "paper"; it has no effect on an instance.
+        preset: settings to start from, "quick", "paper", or "auto", which is "paper" with an accelerator and "quick"
+            without one; it has no effect on an instance.
         seed: seed of the training.
         policy: return the exponential average of the weights ("average") or the last weights ("last").
         updates: number of updates, in place of the preset's.
@@ -146,7 +149,7 @@ def train(
     if policy not in ("average", "last"):
         raise SsorlError(f"policy is {policy!r}; {nearest(policy, ('average', 'last'))}")
     settings |= {name: value for name, value in (("updates", updates), ("batch", batch)) if value is not None}
-    learner = fit_to_task(resolve_agent(agent, preset, settings), eps.meta.env, eps)
+    learner = fit_to_task(resolve_agent(agent, resolve_preset(preset), settings), eps.meta.env, eps)
     with Progress({"training": (learner.updates, "updates")}, quiet=quiet or None) as progress:
         trained = train_one(
             learner, TrainingRun(eps, seed), every=learner.updates, progress=partial(progress, "training")

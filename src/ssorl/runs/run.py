@@ -73,7 +73,7 @@ def run(
     *,
     agent: str | Agent = "td3bc",
     idm: str | IdmSpec | Labeller | None = None,
-    preset: str = "quick",
+    preset: str = "auto",
     setup: str | None = None,
     fraction: float | None = None,
     quality: float | Sequence[float] | None = None,
@@ -103,9 +103,10 @@ def run(
         watch: reports progress.
         command: the command that the report shows; by default, this call.
         agent: name of the agent, such as "td3bc" or "module:Class"; or a class or an instance.
-        idm: name of the inverse dynamics model ("robust"), or the folder of a saved one; or a configuration or a fitted
+        idm: name of the inverse dynamics model ("blend"), or the folder of a saved one; or a configuration or a fitted
             model.
-        preset: settings of agent and model to start from: "quick" or "paper".
+        preset: settings of agent and model to start from: "quick", "paper", or "auto", which is "paper" with an
+            accelerator and "quick" without one.
         setup: how the split is drawn: "coupled" or "decoupled". Only data that has all actions is split.
         fraction: coupled: share of the trajectories that keep their actions (0.1).
         quality: coupled: the labelled trajectories come from the bottom `quality` % by return (50); or several values,
