@@ -2,7 +2,7 @@
 
 Run it in an environment that has the package, one of the arguments at a time:
 
-    python scripts/foreign_fixtures.py lerobot   # lerobot 0.4
+    python scripts/foreign_fixtures.py lerobot   # lerobot 0.4, and again with 0.3
     python scripts/foreign_fixtures.py zarr2     # zarr 2
     python scripts/foreign_fixtures.py zarr3     # zarr 3
 """
@@ -28,26 +28,33 @@ def trajectories(seed: int = 0):
 
 
 def lerobot() -> None:
-    """A dataset of two tasks and a camera."""
+    """A dataset of two tasks and a camera, in layout v3.0 by lerobot 0.4 and in v2.1 by 0.3."""
+    import lerobot as package  # type: ignore[import-not-found]
     from lerobot.datasets.lerobot_dataset import LeRobotDataset  # type: ignore[import-not-found]
 
-    root = FOLDER / "lerobot-v3"
+    old = package.__version__.startswith("0.3")
+    root = FOLDER / ("lerobot-v2.1" if old else "lerobot-v3")
     shutil.rmtree(root, ignore_errors=True)
-    joints = ["x", "y", "dx", "dy"]
     features = {
-        "observation.state": {"dtype": "float32", "shape": (4,), "names": joints},
+        "observation.state": {"dtype": "float32", "shape": (4,), "names": ["x", "y", "dx", "dy"]},
         "observation.images.top": {"dtype": "video", "shape": (64, 64, 3), "names": ["height", "width", "channels"]},
         "action": {"dtype": "float32", "shape": (2,), "names": ["force.x", "force.y"]},
-        "operator": {"dtype": "int64", "shape": (1,), "names": None},
+        "operator": {"dtype": "int64", "shape": (2,) if old else (1,), "names": None},
     }
     dataset = LeRobotDataset.create("ssorl/fixture", 20, features, root=root, robot_type="point", use_videos=True)
     for e, (states, acts) in enumerate(trajectories()):
+        task, operator = ("push", "pull")[e % 2], np.array([e % 2] * (1 + old))
         for t, (state, act) in enumerate(zip(states, acts, strict=True)):
             image = np.full((64, 64, 3), 10 * e + t, np.uint8)
-            frame = {"observation.state": state, "observation.images.top": image, "action": act}
-            dataset.add_frame({**frame, "operator": np.array([e % 2]), "task": ("push", "pull")[e % 2]})
+            frame = {"observation.state": state, "observation.images.top": image, "action": act, "operator": operator}
+            if old:
+                dataset.add_frame(frame, task=task)
+            else:
+                dataset.add_frame({**frame, "task": task})
         dataset.save_episode()
-    dataset.finalize()
+    if not old:
+        dataset.finalize()
+    shutil.rmtree(root / "images", ignore_errors=True)
 
 
 def zarr2() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support import foreign
 from support.refusals import CURE, GOOD, Refusals, d4rl, dicts, minari, minari_meta, npz
 
 from ssorl.data import load
@@ -170,6 +171,162 @@ def _(folder):
     n = 3_000_000
     table = pa.table({"observation.state": pa.nulls(n, pa.list_(pa.float32())), "episode_index": np.zeros(n, np.int64)})
     pq.write_table(table, folder / "set.parquet", compression="zstd")
+    return [folder / "set.parquet"]
+
+
+# --- the formats of other packages
+
+
+def zarr_zip(folder: Path, version: int = 2, **change: bytes | None) -> list:
+    path = foreign.zarr_store(folder / "set.zip", GOOD, version, zipped=True)
+    return [foreign.rezip(path, **change)]
+
+
+def zarr_array(folder: Path, **change) -> list:
+    """A store whose array of states says something else of itself."""
+    path = foreign.zarr_store(folder / "set.zarr", GOOD, zipped=False)
+    file = path / "data" / "block" / ".zarray"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    return [path]
+
+
+@bad("zarr: a codec that unpickles", r"data/block is stored with the codec pickle, which is not used", "save")
+def _(folder):
+    return zarr_array(folder, filters=[{"id": "pickle", "protocol": 5}])
+
+
+@bad("zarr: a codec of another package", r"codec imagecodecs_jpegxl, which is not used")
+def _(folder):
+    return zarr_array(folder, compressor={"id": "imagecodecs_jpegxl"})
+
+
+@bad("zarr 3: a codec that unpickles", r"data/block is stored with the codec pickle, which is not used")
+def _(folder):
+    path = foreign.zarr_store(folder / "set.zarr", GOOD, 3)
+    file = path / "data" / "block" / "zarr.json"
+    about = json.loads(file.read_text())
+    about["codecs"].insert(0, {"name": "numcodecs.pickle", "configuration": {}})
+    file.write_text(json.dumps(about))
+    return [path]
+
+
+@bad("zarr 3: a codec hidden in a shard", r"data/block is stored with the codec pickle, which is not used")
+def _(folder):
+    path = foreign.zarr_store(folder / "set.zarr", GOOD, 3)
+    file = path / "data" / "block" / "zarr.json"
+    about = json.loads(file.read_text())
+    inner = {"chunk_shape": [7, 2], "codecs": [*about["codecs"], {"name": "pickle"}], "index_codecs": []}
+    about["codecs"] = [{"name": "sharding_indexed", "configuration": inner}]
+    file.write_text(json.dumps(about))
+    return [path]
+
+
+@bad("zarr: states that are objects", r"no column is known as the state; give")
+def _(folder):
+    path = zarr_array(folder, dtype="|O", filters=[{"id": "pickle"}])[0]
+    (path / "data" / "block" / "0.0").write_bytes(pickle.dumps(Bomb(folder)))
+    (path / "data" / "agent_pos" / ".zarray").write_text((path / "data" / "block" / ".zarray").read_text())
+    return [path]
+
+
+@bad("zarr: a path that leaves the zip", r"holds the path \.\./\.\./evil, which leaves the zip; write")
+def _(folder):
+    return zarr_zip(folder, **{"../../evil": b"x"})
+
+
+@bad("zarr: an absolute path", r"holds the path /etc/evil, which leaves the zip")
+def _(folder):
+    return zarr_zip(folder, **{"/etc/evil": b"x"})
+
+
+@bad("zarr: rows from nothing", r"its arrays claim \d+ bytes but store \d+; write")
+def _(folder):
+    n = 10**9
+    path = zarr_array(folder, shape=[n, 2], chunks=[1000, 2])[0]
+    for name, size in (("agent_pos", 1), ("action", 2)):
+        file = path / "data" / name / ".zarray"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"shape": [n, size], "chunks": [1000, size]}))
+    import zarr
+
+    zarr.open_group(path, mode="r+")["meta/episode_ends"][-1:] = n
+    return [path]
+
+
+@bad("zarr: a chunk of terabytes", r"data/block has chunks of \d+ bytes; save")
+def _(folder):
+    return zarr_array(folder, chunks=[2**40, 2])
+
+
+def robot_link(folder: Path, name: str, link) -> list:
+    path = foreign.robomimic(folder / "set.hdf5", GOOD)
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        file[name] = link
+    return [path]
+
+
+for name in ("data/demo_1/actions", "data/demo_0/obs/object", "data/demo_1/obs", "data/demo_2"):
+    says = rf"{name} is a link and links are not followed; copy"
+    bad(f"robomimic: a link in place of {name}", says)(
+        lambda f, name=name: robot_link(f, name, h5py.ExternalLink(other_file(f), "x"))
+    )
+
+
+@bad("robomimic: a size with nothing stored", r"data/demo_1/actions declares \d+ bytes but stores 0")
+def _(folder):
+    path = foreign.robomimic(folder / "set.hdf5", GOOD)
+    with h5py.File(path, "r+") as file:
+        del file["data/demo_1/actions"]
+        file.create_dataset("data/demo_1/actions", (2**40, 2), "f4", chunks=(1024, 2))
+    return [path]
+
+
+@bad("robomimic: rows that are missing", r"demo_1: actions has shape \(5, 2\) where 6 rows of 2 are due")
+def _(folder):
+    path = foreign.robomimic(folder / "set.hdf5", GOOD)
+    with h5py.File(path, "r+") as file:
+        rows = file["data/demo_1/actions"][:5]
+        del file["data/demo_1/actions"]
+        file["data/demo_1/actions"] = rows
+    return [path]
+
+
+@bad("aloha: a link out of the file", r"episode_1\.hdf5: observations/qpos is a link and links are not followed")
+def _(folder):
+    path = foreign.aloha(folder / "set", GOOD)
+    with h5py.File(path / "episode_1.hdf5", "r+") as file:
+        del file["observations/qpos"]
+        file["observations/qpos"] = h5py.ExternalLink(other_file(folder), "x")
+    return [path]
+
+
+@bad("aloha: another robot", r"episode_1\.hdf5: qpos has shape .* put different robots into different folders")
+def _(folder):
+    path = foreign.aloha(folder / "set", GOOD)
+    with h5py.File(path / "episode_1.hdf5", "r+") as file:
+        del file["observations/qpos"]
+        file["observations/qpos"] = np.zeros((7, 5))
+    return [path]
+
+
+@bad("ogbench: objects", r"holds object and only numbers are read; no objects are ever unpickled")
+def _(folder):
+    return [foreign.ogbench(folder / "set.npz", GOOD, actions=np.array([[Bomb(folder)] * 2] * 22))]
+
+
+@bad("ogbench: images", r"observations has shape \(22, 2, 2, 3\); images are not read: choose vectors")
+def _(folder):
+    return [foreign.ogbench(folder / "set.npz", GOOD, observations=np.zeros((22, 2, 2, 3), np.uint8))]
+
+
+@bad("ogbench: fewer actions than states", r"3 rows of actions but 22 of observations; fetch")
+def _(folder):
+    return [foreign.ogbench(folder / "set.npz", GOOD, actions=np.zeros((3, 2)))]
+
+
+@bad("parquet: text for a state", r"no column is known as the state; give its columns with --state")
+def _(folder):
+    pq.write_table(pa.table({"state": ["x"] * 5, "episode_index": [0] * 5}), folder / "set.parquet")
     return [folder / "set.parquet"]
 
 

@@ -20,60 +20,27 @@ from ssorl.data.formats.lerobot_copy import LeRobotCopy
 from ssorl.idm.label import proxies_in
 from ssorl.utils.errors import DataError
 
+META = ("meta/info.json", "meta/stats.json", "meta/episodes_stats.jsonl")
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "lerobot-v3"  # written by lerobot 0.4.4
 OPTIONS = ["--preset", "quick", "--steps", "20", "--members", "2", "--json"]
 NEW = ["action_is_proxy", "action_std"]
 
 
-def hidden(folder: Path, how: str, episodes: tuple[int, ...] = (1, 2, 3)) -> Path:
-    """The fixture with the actions of some episodes hidden: as null, as NaN, or the column not there at all."""
-    shutil.copytree(FIXTURE, folder)
-    file = folder / "data" / "chunk-000" / "file-000.parquet"
-    table = pq.read_table(file)
-    hide = np.isin(table.column("episode_index").to_numpy(), episodes)
-    at, field = table.column_names.index("action"), table.schema.field("action")
-    rows = table.column("action").to_pylist()
+def hidden(folder: Path, how: str, episodes: tuple[int, ...] = (1, 2, 3), fixture: Path = FIXTURE) -> Path:
+    """A fixture with the actions of some episodes hidden: as null, as NaN, or the column not there at all."""
+    shutil.copytree(fixture, folder)
+    for file in (folder / "data").rglob("*.parquet"):
+        table = pq.read_table(file)
+        hide = np.isin(table.column("episode_index").to_numpy(), episodes)
+        at, field = table.column_names.index("action"), table.schema.field("action")
+        gap = None if how == "null" else [np.nan, np.nan]
+        rows = [gap if h else row for h, row in zip(hide, table.column("action").to_pylist(), strict=True)]
+        table = table.set_column(at, field, pa.array(rows, field.type))
+        pq.write_table(table.remove_column(at) if how == "absent" else table, file)
     if how == "absent":
-        table = table.remove_column(at)
         info = json.loads((folder / "meta" / "info.json").read_text())
         del info["features"]["action"]
         (folder / "meta" / "info.json").write_text(json.dumps(info, indent=4))
-    else:
-        gap = None if how == "null" else [np.nan, np.nan]
-        values = pa.array([gap if h else row for h, row in zip(hide, rows, strict=True)], field.type)
-        table = table.set_column(at, field, values)
-    pq.write_table(table, file)
-    return folder
-
-
-def as_v2(source: Path, folder: Path) -> Path:
-    """The same dataset in layout v2.1: a file for each episode, lines of JSON for their statistics."""
-    table = pq.read_table(source / "data" / "chunk-000" / "file-000.parquet")
-    episodes = pq.read_table(source / "meta" / "episodes" / "chunk-000" / "file-000.parquet").to_pylist()
-    (folder / "meta").mkdir(parents=True)
-    (folder / "data" / "chunk-000").mkdir(parents=True)
-    (folder / "videos" / "chunk-000" / "observation.images.top").mkdir(parents=True)
-    lines, stats = [], []
-    for e, episode in enumerate(episodes):
-        rows = table.filter(pa.compute.equal(table.column("episode_index"), e))
-        pq.write_table(rows, folder / "data" / "chunk-000" / f"episode_{e:06d}.parquet")
-        video = folder / "videos" / "chunk-000" / "observation.images.top" / f"episode_{e:06d}.mp4"
-        video.write_bytes(b"film %d" % e)
-        lines.append({"episode_index": e, "tasks": episode["tasks"], "length": episode["length"]})
-        own: dict = {}
-        for key, value in episode.items():
-            if key.startswith("stats/") and key.rpartition("/")[2] in ("min", "max", "mean", "std", "count"):
-                name, _, what = key.removeprefix("stats/").rpartition("/")
-                own.setdefault(name, {})[what] = value
-        stats.append({"episode_index": e, "stats": own})
-    for name, body in (("episodes", lines), ("episodes_stats", stats), ("tasks", [{"task_index": 0, "task": "push"}])):
-        (folder / "meta" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in body))
-    info = json.loads((source / "meta" / "info.json").read_text())
-    info |= {
-        "codebase_version": "v2.1",
-        "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
-    }
-    (folder / "meta" / "info.json").write_text(json.dumps(info, indent=4))
     return folder
 
 
@@ -110,7 +77,7 @@ def check_copy(source: Path, copy: Path, truth: np.ndarray | None = None) -> pa.
     was, now = digests(source), digests(copy)
     assert set(was) == set(now)
     changed = {name for name in was if was[name] != now[name]}
-    assert all(n.startswith(("data/", "meta/episodes")) or n in ("meta/info.json", "meta/stats.json") for n in changed)
+    assert all(name.startswith(("data/", "meta/episodes/", *META)) for name in changed)
     assert not any(p.is_symlink() for p in copy.rglob("*"))
     old_info, info = (json.loads((f / "meta" / "info.json").read_text()) for f in (source, copy))
     features = info.pop("features")
@@ -171,7 +138,7 @@ def test_labels_may_come_from_another_format(tmp_path, capsys):
 
 @pytest.mark.parametrize("how", ["null", "absent"])
 def test_v2_stays_v2(tmp_path, capsys, how):
-    source = as_v2(hidden(tmp_path / "v3", how), tmp_path / "source")
+    source = hidden(tmp_path / "source", how, fixture=FIXTURE.with_name("lerobot-v2.1"))
     label("--labelled", FIXTURE, "--unlabelled", source, "--into", tmp_path / "copy")
     check_copy(source, tmp_path / "copy")
     assert json.loads((tmp_path / "copy" / "meta" / "info.json").read_text())["codebase_version"] == "v2.1"

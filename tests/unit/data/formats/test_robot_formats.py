@@ -177,3 +177,17 @@ def test_files_that_the_packages_wrote_themselves(name, key):
         acts.append(act[:-1])
     np.testing.assert_allclose(got.obs, np.concatenate(states), rtol=1e-6)
     assert np.array_equal(got.act, np.concatenate(acts))
+
+
+def test_zarr_objects_are_refused_even_if_they_are_asked_for(tmp_path):
+    path = foreign.zarr_store(tmp_path / "set.zarr", EPS)
+    file = path / "data" / "block" / ".zarray"
+    for change, says in (
+        ({"dtype": "|O"}, r"block holds \|O and only numbers"),
+        ({"filters": [{"id": "pickle"}]}, "codec pickle"),
+    ):
+        about = json.loads(file.read_text())
+        file.write_text(json.dumps(about | change))
+        with pytest.raises(DataError, match=says):
+            load(path, state=["block"])
+        file.write_text(json.dumps(about))
