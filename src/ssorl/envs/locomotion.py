@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,16 +86,25 @@ def n_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-def quiet_model(path: Path) -> mujoco.MjModel:
-    """Compile a model file without MuJoCo's warnings on the screen and in MUJOCO_LOG.TXT in the current folder."""
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Keep MuJoCo's warnings off the screen and out of MUJOCO_LOG.TXT in the current folder during the block."""
     import mujoco
 
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:
-        return mujoco.MjModel.from_xml_path(str(path))
+        yield
     finally:
         mujoco.set_mju_user_warning(before)
+
+
+def quiet_model(path: Path) -> mujoco.MjModel:
+    """Compile a model file without MuJoCo's warnings."""
+    import mujoco
+
+    with no_warnings():
+        return mujoco.MjModel.from_xml_path(str(path))
 
 
 class Locomotion:
