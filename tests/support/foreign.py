@@ -92,6 +92,19 @@ def zarr_store(path: Path, eps: Episodes, version: int = 2, zipped: bool = False
     return path
 
 
+def csv_table(path: Path, eps: Episodes, delimiter: str = ",", **columns) -> Path:
+    """A row for each state; the numbers are written so that float32 reads them back."""
+    episode = np.repeat(np.arange(len(eps)), eps.lengths + 1)
+    act, rew = padded(eps, eps.act), padded(eps, eps.rew)
+    body = {f"state_{i}": eps.obs[:, i] for i in range(eps.n_obs)}
+    body |= {f"action_{i}": act[:, i] for i in range(eps.n_act)}
+    body |= {"reward": rew, "episode": episode, **columns}
+    cells = [[str(v) if not isinstance(v, float) else repr(v) for v in np.asarray(c).tolist()] for c in body.values()]
+    lines = [delimiter.join(body), *map(delimiter.join, zip(*cells, strict=True))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 def rezip(path: Path, **change: bytes | None) -> Path:
     """The same zip with some members replaced, added (by their names) or left out (None)."""
     with zipfile.ZipFile(path) as archive:

@@ -59,6 +59,8 @@ def foreign_files(format: str, eps: Episodes, folder: Path) -> list[Path]:
         return [foreign.aloha(folder / "aloha", eps)]
     if format == "ogbench":
         return [foreign.ogbench(folder / "ogbench.npz", eps)]
+    if format == "csv":
+        return [foreign.csv_table(folder / f"table{n}.csv", eps, ",;"[n]) for n in range(2)]
     if format == "zarr":
         stores = [foreign.zarr_store(folder / f"plain{v}.zarr", eps, v) for v in (2, 3)]
         return stores + [foreign.zarr_store(folder / f"plain{v}.zip", eps, v, zipped=True) for v in (2, 3)]

@@ -10,7 +10,7 @@ import numpy as np
 from ssorl.data import Episodes, Meta
 
 FORMATS = ("npz", "d4rl", "minari", "lerobot", "pickle", "robomimic", "zarr", "parquet")
-READ_ONLY = ("aloha", "ogbench")
+READ_ONLY = ("aloha", "ogbench", "csv")
 SUFFIX = {"npz": ".npz", "d4rl": ".hdf5", "minari": "-v0", "lerobot": "", "pickle": ".pkl", "robomimic": ".hdf5"}
 SUFFIX |= {"zarr": ".zarr", "parquet": ".parquet"}
 

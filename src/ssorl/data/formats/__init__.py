@@ -35,6 +35,7 @@ BUILT_IN: dict[str, str] = {  # name -> module; sniffed in this order, before re
     "minari": "ssorl.data.formats.minari",
     "lerobot": "ssorl.data.formats.lerobot",
     "parquet": "ssorl.data.formats.parquet",
+    "csv": "ssorl.data.formats.csv_tables",
     "pickle": "ssorl.data.formats.pickles",
 }
 FORMATS: Registry[Any] = Registry("format", "ssorl.formats", "--format", BUILT_IN, check_format, modules=True)

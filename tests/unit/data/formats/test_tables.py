@@ -158,3 +158,73 @@ def test_a_table_of_unknown_names_is_refused_with_its_names(tmp_path):
         load(tmp_path / "log.parquet", episode="run")
     with pytest.raises(DataError, match=r"the column q is both state and action"):
         load(tmp_path / "log.parquet", state=["q"], action=["q"], episode="run")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_csv_table_is_read(tmp_path, delimiter):
+    path = foreign.csv_table(tmp_path / "log.csv", EPS, delimiter)
+    got = load(path)
+    assert got.same(EPS) and got.meta.state_names == ("state_0", "state_1", "state_2")
+    assert load(path, state=["state_2", "state_0"], action="action_1").n_obs == 2
+
+
+def test_empty_cells_are_missing_values(tmp_path):
+    path = foreign.csv_table(tmp_path / "log.csv", EPS)
+    lines = path.read_text().splitlines()
+    for at in (1, 7):
+        cells = lines[at].split(",")
+        lines[at] = ",".join([*cells[:3], "", " NA", *cells[5:]])
+    path.write_text("\ufeff" + "\n".join(lines))  # as Excel begins a file
+    got = load(path)
+    assert np.flatnonzero(~got.labelled).tolist() == [0, 5]
+    assert np.array_equal(got.act[got.labelled], EPS.act[got.labelled])
+
+
+def test_episodes_of_a_csv_table_may_be_named_and_mixed(tmp_path):
+    named = foreign.csv_table(tmp_path / "named.csv", EPS, episode=[f"take {9 - e}" for e in EPISODE])
+    assert load(named).same(EPS)
+    lines = foreign.csv_table(tmp_path / "log.csv", EPS).read_text().splitlines()
+    mixed = sorted(lines[1:], key=lambda line: hash(line.count("-")))  # rows of an episode keep their order
+    order = [lines[1:].index(line) for line in mixed]
+    (tmp_path / "mixed.csv").write_text("\n".join([lines[0], *mixed]))
+    got = load(tmp_path / "mixed.csv")
+    rows = np.concatenate([[r for r in order if EPISODE[r] == e] for e in dict.fromkeys(EPISODE[order].tolist())])
+    assert np.array_equal(got.obs, EPS.obs[rows])
+
+
+def test_text_is_left_out_and_truth_values_are_numbers(tmp_path):
+    path = foreign.csv_table(tmp_path / "log.csv", EPS, comment=["x"] * len(STEPS), reward=[True, False] * 17 + [True])
+    got = load(path)
+    assert any("comment was left out" in note for note in got.meta.notes) and set(got.rew.tolist()) == {0, 1}
+
+
+def test_a_folder_of_csv_files(tmp_path):
+    for e in range(12):
+        one = EPS[e % 5]
+        foreign.csv_table(tmp_path / f"run{e}.csv", one)
+        lines = (tmp_path / f"run{e}.csv").read_text().splitlines()
+        (tmp_path / f"run{e}.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines))
+    got = load(tmp_path)
+    assert got.lengths.tolist() == [EPS.lengths[e % 5] for e in range(12)]
+    (tmp_path / "run3.csv").write_text("other\n1\n")
+    with pytest.raises(DataError, match=r"run3\.csv: has other columns than .*run0\.csv; all files"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("\n", r"does not name each column once"),
+        ("state_0,episode\n", r"holds no rows; nothing"),
+        ("state_0,state_0\n1,2\n", r"does not name each column once; give"),
+        ("state_0,episode\n1,0\n1\n", r"line 3 has 1 cells but the header names 2; repair"),
+        ("q,episode\n1,0\n2,0\n3,0\n", r"no column is known as the state; give .*q, episode"),
+        ("state_0,q\n1,0\n2,0\n3,0\n", r"no column tells trajectories apart; name one with --episode"),
+        ("state_0,episode\n1,0\n2,\n3,0\n", r"column episode has empty rows; number"),
+        ("state_0,episode\n1,0\n,0\n3,0\n", r"trajectory 0 has the observation nan at step 1"),
+    ],
+)
+def test_a_csv_table_that_makes_no_sense_is_refused(tmp_path, body, says):
+    (tmp_path / "log.csv").write_text(body)
+    with pytest.raises(DataError, match=says):
+        load(tmp_path / "log.csv")
