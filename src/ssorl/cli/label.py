@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ssorl.data import Episodes
     from ssorl.data.episodes import Meta
     from ssorl.data.stream import Stream
+    from ssorl.envs.models import KnownModel
     from ssorl.idm.base import IdmSpec
     from ssorl.idm.fill import LabelledData
     from ssorl.idm.label import Labeller
@@ -57,6 +59,22 @@ class LabelModelOptions:
 
 
 @dataclass(frozen=True)
+class SimulatorOptions:
+    """Dynamics that are known, to compute actions that reproduce the data."""
+
+    simulator: Annotated[
+        str | None, arg("ENV|MODEL.xml", "verify labels with Hopper-v4, maze2d-umaze-dense, … or an MJCF model")
+    ] = None
+    state_map: Annotated[Path | None, arg("FILE", "of a MODEL.xml: what the numbers of an observation are")] = None
+
+    def load(self) -> KnownModel | None:
+        """Return the model, or None if none was named."""
+        from ssorl.envs.models import known_or_none
+
+        return known_or_none(self.simulator, self.state_map)
+
+
+@dataclass(frozen=True)
 class Label:
     """Fill in missing actions, and report how accurate they are.
 
@@ -67,6 +85,7 @@ class Label:
     data: DataOptions
     split: SplitOrFileOptions
     model: Annotated[LabelModelOptions, tyro.conf.arg(name="inverse dynamics model")]
+    known: Annotated[SimulatorOptions, tyro.conf.arg(name="known simulator")]
     out: Annotated[
         Path | None, arg("FILE", "ends in .npz, .hdf5, .pkl or .parquet, or is a folder with --to minari or lerobot")
     ] = None
@@ -95,15 +114,18 @@ class Label:
         format_module, out = self._output()  # raises now, not after the fit
         _check_outputs(self.force, out, *self._side_outputs())
         import_idm(options.idm_module)
+        simulator = self.known.load()
         preset = options.preset or ("auto" if IDMS.known(options.idm) else None)
         model = resolve(options.idm, preset, options.steps, options.members, options.self_train)
         _warn_slow_on_cpu(model)
         updates = model.work * (1 + (options.self_train or 0)) if isinstance(model, IdmSpec) else 0
-        label = self._label_stream if self._in_parts(format_module) else self._label_in_memory
-        with Progress(
-            {"reading": (0, "steps"), "fitting": (updates, "updates"), "labelling": (0, "steps")}
-        ) as progress:
-            labelled = label(model, progress)
+        tasks = {"reading": (0, "steps"), "fitting": (updates, "updates"), "labelling": (0, "steps")}
+        in_parts = self._in_parts(format_module)
+        with Progress(tasks | ({} if simulator is None else {"inverting": (0, "steps")})) as progress:
+            if in_parts:
+                labelled = self._label_stream(model, progress)
+            else:
+                labelled = self._label_in_memory(model, simulator, progress)
             with self._write_side_outputs(labelled.ready) as write_report, atomic(out) as fresh:
                 labelled.write(fresh, format_module)
                 write_report(labelled.report)
@@ -133,15 +155,25 @@ class Label:
             raise SsorlError(f"{what} (known actions are kept, missing ones are filled)")
         return LeRobotCopy(locate(source), self.into, self.data.min_length, self.force), self.into
 
-    def _label_in_memory(self, model: IdmSpec | Labeller, progress: Progress) -> LabelledData:
-        """Label with all data in memory."""
+    def _label_in_memory(
+        self, model: IdmSpec | Labeller, simulator: KnownModel | None, progress: Progress
+    ) -> LabelledData:
+        """Label with all data in memory, and verify the labels if a simulator is known."""
         from ssorl.idm.fill import fill
 
         eps, learn_from, truth = self._load()
         _warn_of_proxies(eps.meta, progress)
         progress.totals["labelling"] = (int((~eps.labelled).sum()), "steps")
         rounds, seed = self.model.self_train or 0, self.split.seed or 0
-        return fill(eps, model, seed, rounds, learn_from=learn_from, truth=truth, progress=progress)
+        if simulator is None:
+            return fill(eps, model, seed, rounds, learn_from=learn_from, truth=truth, progress=progress)
+        from ssorl.idm.certify import certify
+        from ssorl.idm.invert import check_sizes
+
+        check_sizes(eps if learn_from is None else learn_from, simulator)  # raises now, not after the fit
+        progress.totals["inverting"] = progress.totals["labelling"]
+        labelled = fill(eps, model, seed, rounds, learn_from=learn_from, truth=truth, progress=progress)
+        return certify(labelled, eps, simulator, learn_from, truth, partial(progress, "inverting"))
 
     def _label_stream(self, model: IdmSpec | Labeller, progress: Progress) -> StreamLabelling:
         """Label with a few trajectories in memory at a time, while they are written."""
@@ -197,6 +229,8 @@ class Label:
             )
         elif self.model.self_train:
             obstacle = "--self-train needs all data in memory; leave out --self-train or --stream"
+        elif self.known.simulator:
+            obstacle = "--simulator needs all data in memory; leave out --simulator or --stream"
         if obstacle and self.stream:
             raise SsorlError(obstacle)
         data = self.data

@@ -117,6 +117,11 @@ def show_labels(report: dict, written: list[str]) -> None:
     console = Console(emoji=False)
     for line in summary(report):
         _sentence(console, line)
+    if "simulator" in report:
+        from ssorl.idm.certify import sentences
+
+        for line in sentences(report["simulator"]):
+            _sentence(console, line)
     for number in report.get("rounds", ()):
         errors = ", ".join(f"{e:.4g}" for e in number["validation_error"])
         mse = f", MSE {number['mse']:.4g}" if "mse" in number else ""

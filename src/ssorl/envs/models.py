@@ -199,6 +199,19 @@ def known_model(name: str, state_map: Path | None = None) -> KnownModel:
     return from_map(name, read_mjcf(Path(name)), read_state_map(state_map), str(state_map))
 
 
+def known_or_none(name: str | None, state_map: str | Path | None) -> KnownModel | None:
+    """Return what `known_model` returns, or None if no model is named.
+
+    Raises:
+        SsorlError: a state map comes without a model, or `known_model` raises.
+    """
+    if name is not None:
+        return known_model(str(name), None if state_map is None else Path(state_map))
+    if state_map is not None:
+        raise SsorlError("--state-map describes a model; name it with --simulator MODEL.xml")
+    return None
+
+
 def _locomotion(name: str, spec: Spec) -> KnownModel:
     model = quiet_model(model_path(spec.xml))
     coordinates = [Coordinate("qpos", i) for i in range(1, model.nq)] + [Coordinate("qvel", i) for i in range(model.nv)]

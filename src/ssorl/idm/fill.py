@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import cast, overload
@@ -39,11 +39,13 @@ class LabelledData:
     ready: Labeller  # the model, to be saved and used again
     report: dict
     forecast: Forecast | None = None  # of the error on the unlabelled steps; None: too few labels, or a saved model
+    more: dict[str, np.ndarray] = field(default_factory=dict)  # further arrays to write, with a row for each step
 
     @property
     def extras(self) -> dict[str, np.ndarray]:
         """Return the arrays to write beside the actions: which are proxies, their std, which are extrapolated."""
-        return {"proxy": self.labels.proxy, "act_std": self.labels.std, "unseen": self.labels.unseen}
+        labels = self.labels
+        return {"proxy": labels.proxy, "act_std": labels.std, "unseen": labels.unseen, **self.more}
 
     def write(self, path: Path, format: Format) -> None:
         """Write the trajectories to a temporary path."""

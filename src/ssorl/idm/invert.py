@@ -144,15 +144,27 @@ def _blocks(n: int, pilot: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(edges) if a < b]
 
 
+def check_sizes(eps: Episodes, known: KnownModel, n_act: int | None = None) -> None:
+    """Raise DataError if a simulator is not that of some trajectories.
+
+    Args:
+        eps: the trajectories.
+        known: the simulator.
+        n_act: size of an action; by default, that of the trajectories, if they have actions.
+    """
+    n_act = n_act or eps.n_act or known.n_act
+    for what, got, due in (("observations", eps.n_obs, known.n_obs), ("actions", n_act, known.n_act)):
+        if got != due:
+            raise DataError(
+                f"{eps.meta.source}: its {what} have size {got}, those of the simulator {known.name} have size {due}; "
+                "name the simulator of this robot"
+            )
+
+
 def _check(eps: Episodes, labels: np.ndarray, known: KnownModel, steps: Ints) -> None:
     """Raise DataError if the simulator, the data and the labels do not belong together."""
     source = eps.meta.source
-    for what, got, due in (("observations", eps.n_obs, known.n_obs), ("actions", labels.shape[1], known.n_act)):
-        if got != due:
-            raise DataError(
-                f"{source}: its {what} have size {got}, those of the simulator {known.name} have size {due}; name the "
-                "simulator of this robot"
-            )
+    check_sizes(eps, known, labels.shape[1])
     if labels.shape[0] != eps.n_steps:
         raise DataError(f"{source}: has {eps.n_steps} steps, but there are {labels.shape[0]} labels; give one a step")
     if not len(steps):

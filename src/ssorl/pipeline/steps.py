@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from ssorl.agents import resolve as resolve_agent
@@ -12,6 +13,7 @@ from ssorl.agents.base import Agent
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
 from ssorl.envs import env_name, horizon, require_trusted
+from ssorl.envs.models import known_or_none
 from ssorl.evaluation import EPISODES
 from ssorl.evaluation.policy import Policy, TrainedPolicy
 from ssorl.evaluation.rollout import Scores
@@ -87,7 +89,13 @@ def fit_idm(
 
 
 def label(
-    data: Episodes | SplitData, model: Labeller, certain: float | None = None, *, quiet: bool = False
+    data: Episodes | SplitData,
+    model: Labeller,
+    certain: float | None = None,
+    *,
+    simulator: str | None = None,
+    state_map: str | Path | None = None,
+    quiet: bool = False,
 ) -> LabelledData:
     """Fill in a proxy action at each step that has none.
 
@@ -95,6 +103,9 @@ def label(
         data: the trajectories.
         model: the inverse dynamics model.
         certain: use this share of the proxy actions only, lowest predicted std first; by default, all.
+        simulator: known dynamics that verify labels: a built-in environment such as "Hopper-v4", or the path of an MJCF
+            file. Labels that it verifies are exact; `more` of the result holds `residual` and `verified`.
+        state_map: of an MJCF file: the JSON file that says what the numbers of an observation are.
         quiet: show no progress.
 
     Returns:
@@ -102,13 +113,20 @@ def label(
         of the proxy actions, measured against the true actions if `data` is a `SplitData`.
 
     Raises:
-        SsorlError: `certain` is out of range.
+        SsorlError: `certain` is out of range, or there is no such simulator.
         DataError: no action is missing, or the model was fitted to data of other sizes.
     """
     eps, whole = (data.data, data.whole) if isinstance(data, SplitData) else (data, None)
     missing = int((~eps.labelled).sum())
-    with Progress({"labelling": (missing, "steps")}, quiet=quiet or None) as progress:
-        labelled = fill(eps, model, truth=None if whole is None else whole.act, progress=progress)
+    truth = None if whole is None else whole.act
+    known = known_or_none(simulator, state_map)
+    tasks = {"labelling": (missing, "steps")} | ({} if known is None else {"inverting": (missing, "steps")})
+    with Progress(tasks, quiet=quiet or None) as progress:
+        labelled = fill(eps, model, truth=truth, progress=progress)
+        if known is not None:
+            from ssorl.idm.certify import certify
+
+            labelled = certify(labelled, eps, known, truth=truth, progress=partial(progress, "inverting"))
     return replace(labelled, eps=keep_certain(labelled, certain))
 
 

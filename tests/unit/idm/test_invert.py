@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from support.simulated import hide, rollouts, with_masses
 
 from ssorl.envs.models import Transitions, known_model
 from ssorl.idm import invert as module
 from ssorl.idm.inversion import TOLERANCE, StepInversion
 from ssorl.idm.invert import invert
 from ssorl.utils.errors import DataError
-from tests.support.simulated import hide, rollouts, with_masses
 
 LABELLED = 3  # of 8 trajectories
 
