@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ssorl.idm.calibrate import factors
+from ssorl.idm.calibrate import format_factors
 from ssorl.idm.quality import summary
 from ssorl.utils.files import atomic
 
@@ -76,8 +76,8 @@ def _plot_coverage(axis, report: dict) -> None:
         axis.text(0.5, 0.5, "no held-out step has a true action", ha="center", transform=axis.transAxes, color="grey")
         return
     groups = [("held out", np.array(coverage["before"]), GREY)]
-    if scaling := factors(coverage["scale"]):
-        groups.append((f"std × {scaling.replace(' to ', '–')}", np.array(coverage["after"]), HELD_OUT))
+    if scaling := format_factors(coverage["scale"]):
+        groups.append((f"std × {scaling}", np.array(coverage["after"]), HELD_OUT))
     if coverage["truth"]:
         groups.append(("proxies: measured", np.array(coverage["truth"]), TRUE))
     _plot_bars(axis, groups, [f"{level:.0%} interval" for level in coverage["levels"]], 100)

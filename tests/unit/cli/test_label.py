@@ -197,7 +197,7 @@ def test_earlier_proxies_are_not_reported_as_true_actions(capsys, tmp_path, fold
     two = ["--labelled", folder / "a.npz", "--unlabelled", folder / "first.npz", "--out", tmp_path / "b.npz"]
     main(["label", *map(str, two), *fast, "--union"])
     out, err = capsys.readouterr()
-    assert "240 true actions as they were" in out and "note:" not in err
+    assert "240 true actions are unchanged" in out and "note:" not in err
     assert [n for n in load(tmp_path / "b.npz").meta.notes if "proxies" in n] == [
         "480 of 720 actions are proxies from an inverse dynamics model"
     ]

@@ -11,7 +11,7 @@ from support.samples import bits, make
 from support.systems import TINY, hide, hide_after, linear
 
 from ssorl.idm import serialise
-from ssorl.idm.calibrate import calibrate, coverage, factors, outside, span
+from ssorl.idm.calibrate import calibrate, coverage, format_factors, outside, span
 from ssorl.idm.fill import fill, resolve
 from ssorl.idm.fit import fit, windows
 from ssorl.idm.label import PROXIES, Labels, Mixture, filled, label, labeller, predict, worst_share
@@ -186,7 +186,8 @@ def test_each_dimension_has_a_factor_of_its_own():
         assert coverage(error[:, i], std[:, i] * found.scale[i]) == pytest.approx((0.5, 0.8, 0.95), abs=0.02)
     few = calibrate(error[:150], std[:150])
     assert len(set(few.scale)) == 1
-    assert factors(found.scale) == f"{found.scale[1]:.2f} to {found.scale[0]:.2f}" and factors((1.0, 1.0)) == ""
+    assert format_factors(found.scale) == f"{found.scale[1]:.2f}–{found.scale[0]:.2f}"
+    assert format_factors((1.0, 1.0)) == ""
 
 
 def test_actions_cut_at_a_limit_do_not_shrink_the_others_deviations():
@@ -416,18 +417,18 @@ def test_errors_are_told_in_shares_of_the_range(ready):
 
 def test_actions_that_are_proxies_are_not_called_true(full, ready, told):
     eps = hide_after(full, 10)
-    assert "300 true actions as they were" in summary(told)[0] and "whose truth is known" in summary(told)[2]
+    assert "300 true actions are unchanged" in summary(told)[0] and "against the true actions" in summary(told)[2]
     note = f"200 of 600 {PROXIES}"
     again = report(eps.with_meta(notes=(note,)), label(ready, eps), ready, truth=full.act)
     assert again["data"]["proxies_before"] == [note] and told["data"]["proxies_before"] == []
     lines = summary(again)
-    assert f"300 actions as they were, which may be proxies themselves ({note})" in lines[0]
-    assert "held against actions that may be proxies too" in lines[2]
+    assert f"300 actions are unchanged, but may be proxies themselves ({note})" in lines[0]
+    assert "measured against actions that may be proxies too" in lines[2]
     assert not any("true action" in line or "truth" in line for line in lines)
 
 
 def test_labels_no_better_than_a_constant_guess_are_told(told):
-    words = "no better than a constant guess"
+    words = "no better than a constant prediction"
     assert not any(words in line for line in summary(told))
     worse = {**told, "model": {**told["model"], "labelled_variance": [told["validation"]["mse"] * 0.9] * 2}}
     worse["validation"] = {**told["validation"], "mse": 0.2}
