@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from ssorl.cli.options import (
     print_json,
     print_result,
 )
+from ssorl.cli.repair import RepairOptions
 from ssorl.utils.errors import SsorlError
 
 
@@ -92,6 +93,7 @@ class DataConvert:
         Path | None, arg("FILE", "ends in .npz, .hdf5 or .pkl, or is a folder with --to minari or lerobot")
     ] = None
     to: OutFormat = None
+    repair: RepairOptions = field(default_factory=RepairOptions)
     action_range: Annotated[
         str | None,
         arg("R|LOW:HIGH,…", "declare the range of actions, -R to R or LOW to HIGH: once, or once a dimension"),
@@ -100,7 +102,11 @@ class DataConvert:
     json: Json = False
 
     def run(self) -> None:
-        """Load and save."""
+        """Load, repair, save.
+
+        Raises:
+            SsorlError: the target is the dataset itself, or not one place.
+        """
         from ssorl.data import save
         from ssorl.data.validate import declare_range
 
@@ -110,8 +116,11 @@ class DataConvert:
         if len(targets) != 1:
             raise SsorlError("name one place to write to: ssorl data convert DATASET TARGET, or --out TARGET")
         out, eps = Path(targets[0]), DataOptions(**vars(self.data), dataset=dataset).load()
+        if self.repair.given and dataset is not None and out.exists() and out.resolve() == Path(dataset).resolve():
+            raise SsorlError(f"{out}: a repair keeps the original; write to another file")
         if self.action_range is not None:
             eps = declare_range(eps, *parse_range(self.action_range))
+        eps = self.repair.apply(eps)
         save(eps, out, self.to, self.force)
         result = {"out": str(out), "trajectories": len(eps), "steps": eps.n_steps, "notes": eps.meta.notes}
         print_result(self.json, result)
