@@ -9,6 +9,7 @@ from ssorl.utils.version import __version__
 
 PUBLIC: dict[str, str] = {  # name -> its module, imported on first use so that `import ssorl` is quick
     "load": "ssorl.data",
+    "audit": "ssorl.idm.audit",
     "split": "ssorl.pipeline.steps",
     "fit_idm": "ssorl.pipeline.steps",
     "label": "ssorl.pipeline.steps",
@@ -17,11 +18,12 @@ PUBLIC: dict[str, str] = {  # name -> its module, imported on first use so that 
     "run": "ssorl.runs.run",
     "load_policy": "ssorl.evaluation.policy",
 }
-__all__ = ["__version__", "evaluate", "fit_idm", "label", "load", "load_policy", "run", "split", "train"]
+__all__ = ["__version__", "audit", "evaluate", "fit_idm", "label", "load", "load_policy", "run", "split", "train"]
 
 if TYPE_CHECKING:
     from ssorl.data import load
     from ssorl.evaluation.policy import load_policy
+    from ssorl.idm.audit import audit
     from ssorl.pipeline.steps import evaluate, fit_idm, label, split, train
     from ssorl.runs.run import run
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from ssorl.cli.audit import Audit
 from ssorl.cli.behaviour import Behaviour
 from ssorl.cli.completion import COMPLETE, Completion, candidates
 from ssorl.cli.data import Data
@@ -37,6 +38,7 @@ class Cli:
         Annotated[Run, subcommand("run", Run)]
         | Annotated[Study, subcommand("study", Study)]
         | Annotated[Data, subcommand("data", Data)]
+        | Annotated[Audit, subcommand("audit", Audit)]
         | Annotated[Label, subcommand("label", Label)]
         | Annotated[Evaluate, subcommand("evaluate", Evaluate)]
         | Annotated[Export, subcommand("export", Export)]

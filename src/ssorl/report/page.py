@@ -110,7 +110,8 @@ def render_template(template: str = "run.html.j2", own: str = "", **context: Any
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     context["answer"] = context["answer"].replace(" %", "\N{NO-BREAK SPACE}%")
-    context = {"facts": [], "tables": [], "note": "", "script": script, "style": style, "digest": digest, **context}
+    defaults = {"facts": [], "tables": [], "note": "", "made_from": "result.json"}
+    context = {**defaults, "script": script, "style": style, "digest": digest, **context}
     return env.get_template(template).render(**context)
 
 
