@@ -23,7 +23,7 @@ LIMIT = np.array([1.9, 1.2, 1.6, 1.4, 2.4, 1.7])  # rad, largest command of each
 CENTRE = np.array([0.0, 0.5, -0.6, 0.3, 0.0, -0.2])  # rad, mean command of each joint
 ALPHA = 0.5  # share of the distance to the command that a joint moves in a step
 NOISE = 0.002  # rad, standard deviation of the encoders
-WAVES, PERIODS = 4, (15.0, 90.0)  # sine waves of each command, and their shortest and longest period in steps
+WAVES, PERIODS = 4, (25.0, 150.0)  # sine waves of each command, and their shortest and longest period in steps
 FILLED = 0.95  # largest distance of a command from its centre, as a share of the distance to the nearer limit
 WARM_UP = 30  # steps before the recording, in which the arm reaches its commands
 
