@@ -13,9 +13,11 @@ from ssorl.data.stats import join_names
 from ssorl.data.validate import escaped
 
 FPS_TOL = 0.01  # frame rates that differ by this share count as equal
-UNITS = ((180 / np.pi, "degrees against radians"), (1000.0, "millimetres against metres"))
-UNITS += ((100.0, "centimetres against metres"),)
-UNIT_TOL = 2.5  # a factor is named as that of two units if it differs from theirs by at most this factor
+UNITS = (
+    (180 / np.pi, "degrees against radians (or centimetres against metres)"),
+    (1000.0, "millimetres against metres"),
+)
+UNIT_TOL = 3.0  # a factor is named as that of two units if it differs from theirs by at most this factor
 
 
 def compare(labelled: Episodes, unlabelled: Episodes) -> list[str]:
