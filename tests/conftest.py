@@ -90,4 +90,5 @@ def small_idm():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
+        patch.setitem(IDMS, "blend-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
         yield

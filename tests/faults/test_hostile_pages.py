@@ -24,6 +24,7 @@ def harmless(html: str) -> None:
 def test_run_page_escapes_text_of_the_data(pointmass, tmp_path, monkeypatch):
     """The page shows the source, the environment and the command."""
     monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
+    monkeypatch.setitem(IDMS, "blend-quick", replace(TINY, hidden=(8,), steps=60, validate_every=30))
     monkeypatch.setattr("ssorl.pipeline.scoring.FQE_UPDATES", 30)
     eps = pointmass[:40].with_meta(source=NASTY, env=NASTY, notes=(NASTY,))
     done = run(eps, tmp_path / "r", agent="bc", fraction=0.2, settings=SMALL, command=NASTY)

@@ -21,6 +21,7 @@ SETTINGS = {"hidden": (8,), "batch": 16, "updates": 20}
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=40, validate_every=20))
+    monkeypatch.setitem(IDMS, "blend-quick", replace(TINY, hidden=(8,), steps=40, validate_every=20))
     monkeypatch.setattr("ssorl.pipeline.scoring.FQE_UPDATES", 20)
 
 

@@ -33,6 +33,7 @@ def small():
     """Replace the presets by tiny ones: these tests check the calls, not the results."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(IDMS, "robust-quick", replace(TINY, hidden=(8,), steps=60))
+        patch.setitem(IDMS, "blend-quick", replace(TINY, hidden=(8,), steps=60))
         for kind in AGENTS.values():
             for preset in ("quick", "paper"):
                 if "hidden" in getattr(kind, "__dataclass_fields__", {}):

@@ -34,7 +34,13 @@ TINY_IDM = {
     "ranks": True,
     "differences": True,
 }
-RUN = {"agent": "bc", "fraction": 0.25, "episodes": 2, "settings": {"hidden": (8,), "batch": 16, "updates": 20}}
+DEFAULTS = {"idm": "robust", "preset": "quick"}  # of version 0.1; later versions have others
+RUN = DEFAULTS | {
+    "agent": "bc",
+    "fraction": 0.25,
+    "episodes": 2,
+    "settings": {"hidden": (8,), "batch": 16, "updates": 20},
+}
 STOPPED = RUN | {"seeds": [3], "variants": ["baseline", "ss"]}  # in the second training, `ss`
 STOPPED_AT = 12  # of 20 updates
 SMALL = {

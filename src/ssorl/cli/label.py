@@ -15,10 +15,13 @@ import tyro
 from ssorl.cli.options import (
     DataOptions,
     Force,
+    Future,
     IdmModule,
     Json,
     OutFormat,
+    Past,
     Preset,
+    SoftLimits,
     SplitOrFileOptions,
     arg,
     check_plot,
@@ -54,6 +57,9 @@ class LabelModelOptions:
     ] = None
     steps: Annotated[int | None, arg("N", "updates, in place of the preset's")] = None
     members: Annotated[int | None, arg("N", "networks in the ensemble, in place of the preset's")] = None
+    past: Past = None
+    future: Future = None
+    soft_limits: SoftLimits = False
     self_train: Annotated[int | None, arg("N", "rounds of self-training (the paper's Algorithm 2)", 0)] = None
     save_idm: Annotated[Path | None, arg("FOLDER", "save the fitted model, for use with --idm")] = None
 
@@ -116,7 +122,8 @@ class Label:
         import_idm(options.idm_module)
         simulator = self.known.load()
         preset = options.preset or ("auto" if IDMS.known(options.idm) else None)
-        model = resolve(options.idm, preset, options.steps, options.members, options.self_train)
+        window = (options.past, options.future, options.soft_limits or None)
+        model = resolve(options.idm, preset, options.steps, options.members, options.self_train, *window)
         _warn_slow_on_cpu(model)
         updates = model.work * (1 + (options.self_train or 0)) if isinstance(model, IdmSpec) else 0
         tasks = {"reading": (0, "steps"), "fitting": (updates, "updates"), "labelling": (0, "steps")}

@@ -14,11 +14,14 @@ from ssorl.cli.options import (
     QUALITY_HELP,
     DataOptions,
     Fraction,
+    Future,
     IdmModule,
     Json,
     LabelledFraction,
     LabelledThird,
+    Past,
     Preset,
+    SoftLimits,
     UnlabelledFraction,
     UnlabelledThird,
     arg,
@@ -70,6 +73,9 @@ class RunModelOptions:
     idm_module: IdmModule = None
     idm_updates: Annotated[int | None, arg("N", "updates, in place of the preset's")] = None
     idm_members: Annotated[int | None, arg("N", "networks in the ensemble, in place of the preset's")] = None
+    past: Past = None
+    future: Future = None
+    soft_limits: SoftLimits = False
     certain: Annotated[
         float | None, arg("F", "train only on this share of proxy actions, lowest predicted std first", "all")
     ] = None
@@ -166,6 +172,9 @@ class Run:
             policy=agent.policy,
             idm_updates=model.idm_updates,
             idm_members=model.idm_members,
+            past=model.past,
+            future=model.future,
+            soft_limits=model.soft_limits or None,
             settings=agent.settings(),
             **self.split.arguments,
         )

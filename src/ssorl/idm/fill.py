@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import cast, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ssorl.idm import IDMS, serialise
 from ssorl.idm.base import FittedIdm, IdmSpec
 from ssorl.idm.forecast import Forecast
 from ssorl.idm.label import Labeller, Labels, filled, label, labeller, nothing_missing, nothing_to_learn
+from ssorl.idm.model import MAX_SIZE
 from ssorl.idm.outlook import as_json, predict_error
 from ssorl.idm.quality import report, report_rounds
 from ssorl.idm.selftrain import Round, self_train_many
@@ -58,6 +59,9 @@ def resolve(
     steps: int | None = None,
     members: int | None = None,
     rounds: int | None = None,
+    past: int | None = None,
+    future: int | None = None,
+    soft_limits: bool | None = None,
 ) -> IdmSpec | Labeller:
     """Return the configuration that the user chose, with changes, or the fitted model.
 
@@ -69,6 +73,9 @@ def resolve(
         steps: updates, in place of the configuration's.
         members: networks in the ensemble, in place of the configuration's.
         rounds: of self-training, which a fitted model cannot do.
+        past: states before s_t in the window, in place of the configuration's.
+        future: states after s_{t+1}, in place of the configuration's.
+        soft_limits: whether proxy actions are kept off the limits of their range, in place of the configuration's.
 
     Raises:
         SsorlError: there is no such model, or it cannot be changed like this.
@@ -80,26 +87,43 @@ def resolve(
             raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
     if preset is not None:
         preset = resolve_preset(preset)
+    changes = {"past": past, "future": future, "soft_limits": soft_limits}
     if isinstance(name, IdmSpec):
         if type(name) not in map(type, IDMS.values()):
             IDMS.adopt(name)
-        return name.resized(steps, members)
+        return _changed(name.resized(steps, members), changes)
     if isinstance(name, str) and IDMS.known(name):
         quick = f"{name}-quick" if preset == "quick" and not name.endswith("-quick") else name
-        return IDMS.find(quick if IDMS.known(quick) else name).resized(steps, members)
+        return _changed(IDMS.find(quick if IDMS.known(quick) else name).resized(steps, members), changes)
     if isinstance(name, Labeller) or Path(name).exists():
-        if any(x is not None for x in (preset, steps, members, rounds)):
+        if any(x is not None for x in (preset, steps, members, rounds, *changes.values())):
             what = name if isinstance(name, str) else "the model"
             raise SsorlError(
-                f"{what}: is used as it was fitted, so --preset, --steps, --members and --self-train mean nothing; "
-                "leave them out"
+                f"{what}: is used as it was fitted, so --preset, --steps, --members, --self-train, --past, --future "
+                "and --soft-limits have no effect; leave them out"
             )
         return name if isinstance(name, Labeller) else serialise.load(name)
     if ":" in name:
-        return IDMS.find(TrustedName(name)).resized(steps, members)
+        return _changed(IDMS.find(TrustedName(name)).resized(steps, members), changes)
     near = difflib.get_close_matches(name, IDMS.names(), n=1)
     hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(IDMS.names())}, or the folder of a saved one"
     raise SsorlError(f"--idm {name}: no inverse dynamics model or folder has that name; {hint}")
+
+
+def _changed(spec: IdmSpec, changes: dict[str, Any]) -> IdmSpec:
+    """Return a configuration with those settings that are not None.
+
+    Raises:
+        SsorlError: the family has no such setting, or the value is invalid.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    for name, value in given.items():
+        flag = f"--{name.replace('_', '-')}"
+        if not hasattr(spec, name):
+            raise SsorlError(f"{flag} has no effect on this inverse dynamics model; leave it out")
+        if name != "soft_limits" and (type(value) is not int or not 0 <= value <= MAX_SIZE):
+            raise SsorlError(f"{flag} is {value}; give a whole number from 0 to {MAX_SIZE}")
+    return replace(spec, **given) if given else spec  # type: ignore[type-var]
 
 
 Fitted = FittedIdm | Labeller | Sequence[Round]  # a fitted model, one that can label already, or self-trained ones

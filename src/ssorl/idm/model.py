@@ -13,6 +13,7 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes
 from ssorl.idm.base import NETWORK, ArrayReader, FitProgress, IdmSpec, ReadParts
+from ssorl.utils.identity import since
 from ssorl.utils.networks import Params, init_mlp, mlp
 
 if TYPE_CHECKING:  # these modules import this one
@@ -52,6 +53,7 @@ class IdmConfig(IdmSpec):
     validation: float = 0.1  # share of the labelled trajectories that choose the weights
     validate_every: int = 1000  # updates between looks at the validation error
     select: Literal["nll", "mse"] = "nll"  # the validation error
+    soft_limits: bool = since("0.2", False)  # keep proxy actions off the limits of their range: see `idm.limits`
 
     @property
     def offsets(self) -> tuple[int, ...]:

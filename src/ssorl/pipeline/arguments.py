@@ -100,7 +100,13 @@ def check_labelling(options: dict[str, Any], name: str, agent: Agent, variants: 
 
 
 def resolve_idm(
-    idm: str | IdmSpec | Labeller, preset: str, updates: int | None, members: int | None
+    idm: str | IdmSpec | Labeller,
+    preset: str,
+    updates: int | None,
+    members: int | None,
+    past: int | None = None,
+    future: int | None = None,
+    soft_limits: bool | None = None,
 ) -> IdmSpec | Labeller:
     """Return the inverse dynamics model to fit, or the fitted model.
 
@@ -109,6 +115,9 @@ def resolve_idm(
         preset: preset of the run; it has no effect on a saved model.
         updates: in place of the configuration's.
         members: networks in the ensemble, in place of the configuration's.
+        past: states before s_t in the window, in place of the configuration's.
+        future: states after s_{t+1}, in place of the configuration's.
+        soft_limits: whether proxy actions are kept off the limits of their range, in place of the configuration's.
     """
     counts = {"--idm-updates": updates, "--idm-members": members}
     given = {flag: check_count(flag, value) for flag, value in counts.items() if value is not None}
@@ -119,7 +128,8 @@ def resolve_idm(
             "out"
         )
     own_preset = preset if IDMS.known(idm) and preset in MODEL_PRESETS else None  # some presets are only an agent's
-    return resolve(idm, own_preset, given.get("--idm-updates"), given.get("--idm-members"))
+    sizes = (given.get("--idm-updates"), given.get("--idm-members"))
+    return resolve(idm, own_preset, *sizes, None, past, future, soft_limits)
 
 
 def make_agent(agent: str | Agent, preset: str, settings: dict[str, Any], env: str | None, eps: Episodes) -> Agent:

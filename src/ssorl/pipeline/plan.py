@@ -121,6 +121,9 @@ def make_plan(
     policy: Literal["average", "last"] = "average",
     idm_updates: int | None = None,
     idm_members: int | None = None,
+    past: int | None = None,
+    future: int | None = None,
+    soft_limits: bool | None = None,
     settings: dict[str, Any] | None = None,
     fraction: float | None = None,
     labelled: Third | None = None,
@@ -150,6 +153,9 @@ def make_plan(
         policy: evaluate and save the exponential average of the weights ("average") or the last weights ("last").
         idm_updates: updates of the inverse dynamics model, in place of the preset's.
         idm_members: networks in its ensemble, in place of the preset's.
+        past: states before s_t that the model sees; by default, the model's own number, which may depend on the data.
+        future: states after s_{t+1} that it sees; likewise.
+        soft_limits: keep proxy actions off the limits of their range; by default, the blend does so.
         settings: settings of the agent to change, such as `{"updates": 1000}`.
         fraction: coupled: share of the trajectories that keep their actions (0.1).
         labelled: decoupled: third by return from which the labelled trajectories come ("low").
@@ -197,9 +203,13 @@ def make_plan(
     name = agent if isinstance(agent, str) and ":" not in agent else AGENTS.name_of(type(learner))
     variants = arguments.check_variants(variants, truth_known, notes)
     labelling = {"--idm": idm, "--certain": certain, "--idm-updates": idm_updates, "--idm-members": idm_members}
+    shape = {"past": past, "future": future, "soft_limits": soft_limits}
+    labelling |= {f"--{key.replace('_', '-')}": value for key, value in shape.items()}
     arguments.check_labelling(labelling, name, learner, variants)
     certain = arguments.check_certain(certain)
     idm = idm or DEFAULT_IDM
+    model = arguments.resolve_idm(idm, preset, idm_updates, idm_members, **shape)
+    model = model if learner.view.needs_actions else None
     plan = Plan(
         agent=learner,
         env=env_name,
@@ -207,7 +217,9 @@ def make_plan(
         policy=policy,
         looks=SNAPSHOTS.get(preset, 5),
         names={"agent": name, "idm": idm_name(idm), "preset": preset},
-        idm=arguments.resolve_idm(idm, preset, idm_updates, idm_members) if learner.view.needs_actions else None,
+        idm=arguments.resolve_idm(idm, preset, idm_updates, idm_members, **shape)
+        if learner.view.needs_actions
+        else None,
         setup=setup,
         recipe=recipe,
         qualities=qualities,

@@ -90,6 +90,9 @@ def run(
     settings: dict[str, Any] | None = None,
     idm_updates: int | None = None,
     idm_members: int | None = None,
+    past: int | None = None,
+    future: int | None = None,
+    soft_limits: bool | None = None,
     **choices: Any,
 ) -> Result:
     """Train baseline, SS and oracle on a dataset by Algorithm 1, evaluate them, and write everything to a run folder.
@@ -125,6 +128,9 @@ def run(
         settings: settings of the agent to change, such as `{"updates": 1000}`.
         idm_updates: updates of the inverse dynamics model, in place of the preset's.
         idm_members: networks in its ensemble, in place of the preset's.
+        past: states before s_t that the model sees; by default, the model's own number, which may depend on the data.
+        future: states after s_{t+1} that it sees; likewise.
+        soft_limits: keep proxy actions off the limits of their range; by default, the blend does so.
         **choices: no other arguments exist; one that is given raises SsorlError.
 
     Returns:

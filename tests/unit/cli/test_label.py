@@ -52,6 +52,7 @@ def small():
     """Use a small model, because these tests are about the command and its files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(IDMS, "robust-quick", replace(IDMS["robust-quick"], hidden=(32, 32), lr=3e-3))
+        patch.setitem(IDMS, "blend-quick", replace(IDMS["robust-quick"], hidden=(32, 32), lr=3e-3))
         yield
 
 
@@ -297,7 +298,7 @@ def test_progress_is_plain_lines_without_a_terminal(capsys, tmp_path, folder):
 
 def test_progress_is_a_bar_on_a_terminal(tmp_path, folder):
     ours, theirs = pty.openpty()
-    args = [folder / "gaps.npz", "--out", tmp_path / "o.npz", *FAST]
+    args = [folder / "gaps.npz", "--out", tmp_path / "o.npz", *FAST, "--idm", "robust"]
     command = [Path(sys.executable).with_name("ssorl"), "label", *map(str, args)]
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=env) as job:

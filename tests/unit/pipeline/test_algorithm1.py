@@ -320,8 +320,8 @@ def test_config_of_a_plan(plan):
 
 def test_explicit_defaults_give_the_same_config(eps):
     plan = make_plan(eps, settings=SMALL)
-    assert plan.names["idm"] == "robust" and plan.episodes == 30
-    named = make_plan(eps, idm="robust", episodes=30, settings=SMALL)
+    assert plan.names["idm"] == "blend" and plan.episodes == 30
+    named = make_plan(eps, idm="blend", episodes=30, settings=SMALL)
     assert as_config(plan) == as_config(named)  # so that an earlier run folder is found again
     result = json.dumps(as_config(plan))  # the folder's name is a hash of this
     for same in ({"fraction": 0.1}, {"quality": 50}, {"setup": "coupled"}, {"seeds": [0]}):
