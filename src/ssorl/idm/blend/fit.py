@@ -18,7 +18,7 @@ from ssorl.idm.blend.products import LARGEST, fit_products
 from ssorl.idm.blend.targets import Targets, find_targets
 from ssorl.idm.blend.trees import fit_forest
 from ssorl.idm.blend.uncertainty import fit_nearness, fit_spread
-from ssorl.idm.blend.windows import cut, find_angles, gather, tree_features, unwrapped
+from ssorl.idm.blend.windows import cut, find_angles, flat, gather, tree_features, unwrapped
 from ssorl.idm.fit import fit as fit_network
 from ssorl.idm.holdout import last_part
 from ssorl.idm.network import Idm
@@ -145,7 +145,7 @@ def _transitions(eps: Episodes, steps: np.ndarray) -> np.ndarray:
     """Return s_t and s_{t+1}, [N, 2 O], of at most 20,000 steps."""
     chosen = steps[_few(len(steps), 20_000)]
     states, _ = gather(eps, chosen, 0, 0)
-    return states.reshape(len(chosen), -1)
+    return flat(states)
 
 
 def _fit_members(
@@ -187,7 +187,7 @@ def _fit_members(
 def _tree_rows(eps: Episodes, lesson: Lesson, window: Window, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return features [N, F], targets [N, K] and (s_t, s_{t+1}) [N, 2 O]: whole windows, and some cut short."""
     states, inside = gather(eps, lesson.steps, window.past, window.future)
-    now = states[:, window.past : window.past + 2].reshape(len(states), -1)
+    now = flat(states[:, window.past : window.past + 2])
     rows, wanted, where = [tree_features(states, inside, window.past)], [lesson.targets], [now]
     rng = np.random.default_rng(seed)
     for keep in _cuts(window):

@@ -94,9 +94,10 @@ def longest_window(n_obs: int, future: int) -> tuple[int, int]:
 
 def _features(states: np.ndarray, past: int) -> np.ndarray:
     """Return s_t, the differences before it (nearest first), those after it, and 1, [N, O * W + 1] float32."""
-    n = len(states)
+    n, length, n_obs = states.shape
     change = np.diff(states, axis=1)
-    before, after = change[:, :past][:, ::-1].reshape(n, -1), change[:, past:].reshape(n, -1)
+    before, after = change[:, :past][:, ::-1], change[:, past:]
+    before, after = before.reshape(n, past * n_obs), after.reshape(n, (length - 1 - past) * n_obs)
     return np.concatenate([states[:, past], before, after, np.ones((n, 1), np.float32)], 1, dtype=np.float32)
 
 

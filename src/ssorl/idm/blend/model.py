@@ -16,7 +16,7 @@ from ssorl.idm.blend.products import LARGEST, Products, read_products
 from ssorl.idm.blend.targets import Targets, targets_from_json
 from ssorl.idm.blend.trees import Forest, read_forest
 from ssorl.idm.blend.uncertainty import Nearness, Spread, read_nearness, read_spread
-from ssorl.idm.blend.windows import gather, n_tree_features, tree_features, unwrapped
+from ssorl.idm.blend.windows import flat, gather, n_tree_features, tree_features, unwrapped
 from ssorl.idm.network import Idm
 from ssorl.idm.network import restore as restore_network
 
@@ -77,7 +77,7 @@ class Members(NamedTuple):
         """
         states, inside = gather(eps, steps, window.past, window.future)
         rows = tree_features(states, inside, window.past)
-        now = states[:, window.past : window.past + 2].reshape(len(steps), -1)
+        now = flat(states[:, window.past : window.past + 2])
         means = [self.linear(eps, steps), self.forest(rows)]
         if self.products is not None:
             means.append(self.products(now, rows))

@@ -12,6 +12,7 @@ import numpy as np
 
 from ssorl.idm.base import ArrayReader
 from ssorl.idm.blend.trees import Forest, fit_forest, read_forest
+from ssorl.idm.blend.windows import flat
 
 CHUNK = 1 << 13  # rows whose products are made together
 LARGEST = 40  # dimensions of a state; the products of more would take too long
@@ -116,4 +117,4 @@ def _products(states: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.n
     n, n_obs = len(states), states.shape[1] // 2
     z = np.clip((_split(states) - centre) / scale, -BOUND, BOUND)
     products = z[:, :n_obs, None] * z[:, None, n_obs:]
-    return np.concatenate([z, products.reshape(n, -1), np.ones((n, 1), np.float32)], 1, dtype=np.float32)
+    return np.concatenate([z, flat(products), np.ones((n, 1), np.float32)], 1, dtype=np.float32)

@@ -72,6 +72,11 @@ def cut(states: np.ndarray, inside: np.ndarray, past: int, keep: tuple[int, int]
     return states[:, at], inside & ((offset >= -keep[0]) & (offset <= 1 + keep[1]))
 
 
+def flat(rows: np.ndarray) -> np.ndarray:
+    """Return [N, …] as [N, size]; N may be 0."""
+    return rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
+
+
 def tree_features(states: np.ndarray, inside: np.ndarray, past: int) -> np.ndarray:
     """Return s_t, s_{t+1}, first and second differences along the window, [N, F]; `MISSING` where a state is not real.
 
@@ -80,13 +85,12 @@ def tree_features(states: np.ndarray, inside: np.ndarray, past: int) -> np.ndarr
         inside: [N, W] bool.
         past: states before s_t in the windows.
     """
-    n = len(states)
     change = np.diff(states, axis=1)
     real = inside[:, 1:] & inside[:, :-1]
     bend, both = np.diff(change, axis=1), real[:, 1:] & real[:, :-1]
     change = np.where(real[:, :, None], change, MISSING)
     bend = np.where(both[:, :, None], bend, MISSING)
-    parts = (states[:, past], states[:, past + 1], change.reshape(n, -1), bend.reshape(n, -1))
+    parts = (states[:, past], states[:, past + 1], flat(change), flat(bend))
     return np.concatenate(parts, 1, dtype=np.float32)
 
 

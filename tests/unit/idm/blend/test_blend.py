@@ -171,3 +171,11 @@ def test_labels_pile_up_at_the_limits_no_more_than_true_actions():
 
 def test_shorter_fits_have_fewer_trees():
     assert BlendConfig().resized(500).rounds == 40 and replace(SMALL).resized(members=2).rounds == 20
+
+
+def test_trajectories_shorter_than_every_window_are_labelled():
+    eps = arm(0, n=4, length=6)
+    act = eps.act.copy()
+    act[eps.start[1] :] = np.nan  # a single labelled trajectory, of fewer steps than a window
+    done = fill(eps.with_actions(act), SMALL)
+    assert done.eps.labelled.all() and np.isfinite(done.labels.std).all()
