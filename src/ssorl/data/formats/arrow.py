@@ -94,17 +94,33 @@ def column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
         raise DataError(f"{src}: column {name} has {column.null_count} empty rows; only actions may be missing")
     if not hasattr(column, "flatten") or isinstance(column, pa.StructArray) or not pa.types.is_nested(column.type):
         return as_floats(column.to_numpy(zero_copy_only=False))[:, None]
+    if not column.null_count:
+        return _as_matrix(column, name, src)
     there = ~np.asarray(column.is_null())
     if not there.any():
         return np.full((len(column), column.type.list_size), np.nan, np.float32)
-    flat = as_floats(column.drop_null().flatten().to_numpy(zero_copy_only=False))
-    widths = np.asarray(column.drop_null().value_lengths())
-    size = int(widths[0])
-    if (widths != size).any():
-        raise DataError(f"{src}: the vectors in column {name} are not all of one size; put other robots in other files")
-    out = np.full((len(column), size), np.nan, flat.dtype)
-    out[there] = flat.reshape(-1, size)
+    rows = _as_matrix(column.drop_null(), name, src)
+    out = np.full((len(column), rows.shape[1]), np.nan, rows.dtype)
+    out[there] = rows
     return out
+
+
+def _as_matrix(column, name: str, src: str) -> np.ndarray:
+    """Return a column of vectors, none of them missing, as [rows, size], without a copy where that is possible."""
+    import pyarrow as pa
+
+    if not len(column):
+        return np.empty((0, getattr(column.type, "list_size", 1)), np.float32)
+    if pa.types.is_fixed_size_list(column.type):
+        size = column.type.list_size
+    else:
+        widths = np.asarray(column.value_lengths())
+        size = int(widths[0])
+        if (widths != size).any():
+            raise DataError(
+                f"{src}: the vectors in column {name} are not all of one size; put other robots in other files"
+            )
+    return as_floats(column.flatten().to_numpy(zero_copy_only=False)).reshape(-1, size)
 
 
 def vectors(pa, array: np.ndarray):

@@ -7,7 +7,7 @@ state column, which ssorl writes).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from ssorl.utils.extras import require
 
 LARGEST_RATIO = 100  # frames per byte: each has a state of its own, however well it is compressed
 NEXT = "next."
+BATCH = 1 << 17  # rows that are converted together
 
 
 class Layout(NamedTuple):
@@ -71,7 +72,7 @@ def opened(file: Path) -> Iterator[Any]:
     """Open a Parquet file, after its number of frames is compared with its size."""
     _, pq = pyarrow()
     with parser_errors(str(file), "Parquet"):
-        parquet = pq.ParquetFile(file)
+        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
         n, size = parquet.metadata.num_rows, file.stat().st_size
         if n > LARGEST_RATIO * size:
             raise DataError(f"{file}: claims {n} frames in {size} bytes, which no robot fills; write it again")
@@ -96,6 +97,58 @@ def check_numeric(parquet: Any, names: Sequence[str], src: str) -> None:
 def text_names(parquet: Any) -> list[str]:
     """The columns of text."""
     return [f.name for f in parquet.schema_arrow if arrow.is_text(f.type)]
+
+
+def read_all(files: Sequence[Path], plan: Layout, src: str, options: ReadOptions) -> tuple[Raw, int]:
+    """Return the trajectories of all files, and the number of rows.
+
+    Rows that are in order are converted batch by batch, since a whole table takes several times their memory.
+    """
+    pa, _ = pyarrow()
+    keys = [name for name in (plan.roles.episode, plan.frame) if name]
+    rows, is_text, tables = 0, False, []
+    for file in files:
+        with opened(file) as parquet:
+            check_alike(parquet, file, files[0], plan)
+            is_text |= plan.roles.episode in text_names(parquet)
+            rows += parquet.metadata.num_rows
+            tables.append(parquet.read(keys, use_threads=False).select(keys) if keys else None)
+    if not rows:
+        raise no_frames(src)
+    index = pa.concat_tables(tables) if keys else None
+    if not is_text and (index is None or is_in_order(index, plan, src)):
+        n_episodes = 1 if index is None else 1 + int((np.diff(_episodes(index, plan, src)) != 0).sum())
+        del tables, index
+        n_steps = rows if plan.after else rows - n_episodes
+        return join_parts(read_parts(files, plan, src, options, BATCH), n_steps, n_episodes, src), rows
+    return to_raw(read_whole(files, plan, src), plan, src, options)._replace(number=None), rows
+
+
+def join_parts(parts: Iterable[Raw], n_steps: int, n_episodes: int, src: str) -> Raw:
+    """Return trajectories end to end, copied part by part into arrays of their final size."""
+    rows, steps, dropped, lengths = 0, 0, 0, []
+    obs = np.empty((0, 0), np.float32)
+    act: np.ndarray | None = None
+    rew, ended = np.full(n_steps, np.nan, np.float32), np.zeros(n_steps, bool)
+    for part in parts:
+        if not lengths:
+            obs = np.empty((n_steps + n_episodes, part.obs.shape[1]), part.obs.dtype)
+        if act is None and part.act is not None and len(part.act):
+            act = np.full((n_steps, part.act.shape[1]), np.nan, part.act.dtype)
+        if part.obs.shape[1] != obs.shape[1] or (
+            act is not None and part.act is not None and len(part.act) and part.act.shape[1] != act.shape[1]
+        ):
+            raise DataError(f"{src}: its rows differ in the size of states or actions; give each robot its own folder")
+        obs = obs.astype(np.result_type(obs, part.obs), copy=False)
+        n_rows, n = len(part.obs), len(part.rew)
+        obs[rows : rows + n_rows], rew[steps : steps + n] = part.obs, part.rew
+        ended[steps : steps + n] = part.terminated
+        if act is not None and part.act is not None:
+            act = act.astype(np.result_type(act, part.act), copy=False)
+            act[steps : steps + n] = part.act
+        rows, steps, dropped = rows + n_rows, steps + n, dropped + part.dropped
+        lengths.append(part.lengths)
+    return Raw(obs, act, rew, ended, np.concatenate(lengths), dropped=dropped)
 
 
 def read_whole(files: Sequence[Path], plan: Layout, src: str) -> Any:
@@ -153,10 +206,23 @@ def in_order(table: Any, plan: Layout, src: str) -> Any:
     """Return the rows by episode, then by frame."""
     if table.num_rows == 0:
         raise no_frames(src)
+    order = _order(table, plan, src)
+    return table if _rises(order) else table.take(order)
+
+
+def is_in_order(table: Any, plan: Layout, src: str) -> bool:
+    """Return whether the rows are by episode, then by frame."""
+    return _rises(_order(table, plan, src))
+
+
+def _order(table: Any, plan: Layout, src: str) -> np.ndarray:
     episode = _episodes(table, plan, src)
     frame = arrow.index(table, plan.frame, src) if plan.frame else np.arange(len(episode))
-    order = np.lexsort((frame, episode))
-    return table if (order == np.arange(len(order))).all() else table.take(order)
+    return np.lexsort((frame, episode))
+
+
+def _rises(order: np.ndarray) -> bool:
+    return bool((order == np.arange(len(order))).all())
 
 
 def _episodes(table: Any, plan: Layout, src: str) -> np.ndarray:

@@ -59,12 +59,11 @@ def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
     with parser_errors(src, KIND):
         files = frames.parquet_files(path, path / "data", src)
         plan, left = _plan(path, files, src, options)
-        table = frames.read_whole(files, plan, src)
-        meta = _meta(path, src, plan, left, table, options)
+        with frames.opened(files[0]) as parquet:
+            head = next(parquet.iter_batches(1, columns=plan.columns, use_threads=False), None)
+        meta = _meta(path, src, plan, left, head, options)
         meta = meta.with_notes(*(_proxy_notes(files) if options.actions else ()))
-        raw = frames.to_raw(table, plan, src, options)
-        n_rows = table.num_rows
-        del table
+        raw, n_rows = frames.read_all(files, plan, src, options)
         eps = build(*raw[:5], with_reader_notes(meta, raw.dropped), options, raw.number)
         _check_counts(path, src, len(raw.lengths), n_rows)
         return eps

@@ -13,7 +13,7 @@ import numpy as np
 from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.formats import arrow
 from ssorl.data.formats.columns import parts_of
-from ssorl.data.formats.frames import NEXT, pyarrow
+from ssorl.data.formats.frames import BATCH, NEXT, pyarrow
 from ssorl.data.formats.lerobot_stats import Stats, as_json, episode_stats, merged
 from ssorl.data.stream import Header, LabelledPart, header_of
 
@@ -42,7 +42,9 @@ def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> Non
         where = {"data/chunk_index": number // PER_CHUNK, "data/file_index": number % PER_CHUNK}
         file = path / "data" / f"chunk-{number // PER_CHUNK:03d}" / f"file-{number % PER_CHUNK:03d}.parquet"
         file.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({name: arrow.feature(pa, values) for name, values in columns.items()}), file)
+        pq.write_table(
+            pa.table({name: arrow.feature(pa, values) for name, values in columns.items()}), file, row_group_size=BATCH
+        )
         features |= {name: _feature(name, values, meta) for name, values in columns.items()}
         stats = {name: episode_stats(v.reshape(len(v), -1), eps.start) for name, v in columns.items()}
         for e in range(len(eps)):

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from ssorl.data.episodes import Episodes, Meta
-from ssorl.data.formats.hdf5 import check_free_space, require_hard_link, storage_fault
+from ssorl.data.formats.hdf5 import check_free_space, link_error, storage_fault
 from ssorl.data.formats.npz import meta_from_json
 from ssorl.data.join import Trajectory, gather, is_terminated, join
 from ssorl.data.stream import Header, LabelledPart, PartReader, header_of
@@ -112,7 +112,7 @@ def _guard(folder: Path, src: str) -> None:
             # Both walks end at the first name they are given; an error must not pass through HDF5's own code.
             link = data.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else name)
             if link is not None:
-                require_hard_link(data.get(link, getlink=True), link, src)
+                raise link_error(link, src)
             fault = data.visititems(_fault)
             if fault is not None:
                 raise DataError(f"{src}: {fault}")

@@ -50,9 +50,10 @@ def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
         files = frames.parquet_files(path, path, src)
         plan, meta = _plan(files, src, options, len(files) > 1)
         if plan.roles.episode:
-            raw = frames.to_raw(frames.read_whole(files, plan, src), plan, src, options)
+            raw, _ = frames.read_all(files, plan, src, options)
         else:
-            raw = _joined([_file(file, plan, src, options, e) for e, file in enumerate(files)])
+            parts = [frames.read_all([file], plan, src, options)[0] for file in files]
+            raw = frames.join_parts(parts, sum(len(part.rew) for part in parts), len(parts), src)
         return build(*raw[:5], with_reader_notes(meta, raw.dropped), options, raw.number)
 
 
@@ -78,8 +79,8 @@ def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
             for raw in frames.read_parts(files, plan, src, options, size):
                 yield raw._replace(number=None)
         else:
-            for e, file in enumerate(files):
-                yield _file(file, plan, src, options, e)
+            for file in files:
+                yield frames.read_all([file], plan, src, options)[0]
 
     return PartReader(meta, n_steps, KIND, read)
 
@@ -113,7 +114,7 @@ def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> Non
                 about = {"meta": asdict(header.meta), "state": list(states), "action": list(actions)}
                 table = table.replace_schema_metadata({ROOT: json.dumps(about)})
                 writer = pq.ParquetWriter(path, table.schema)
-            writer.write_table(table.cast(writer.schema))
+            writer.write_table(table.cast(writer.schema), row_group_size=frames.BATCH)
             episode += len(eps)
     finally:
         if writer is not None:
@@ -153,28 +154,3 @@ def _plan(files: list[Path], src: str, options: ReadOptions, many: bool) -> tupl
         columns = join_names([escaped(n) for n in left])
         meta = meta.with_notes(f"{columns} {verb} left out: only numbers and vectors of numbers are read")
     return plan, meta
-
-
-def _file(file: Path, plan: frames.Layout, src: str, options: ReadOptions, e: int) -> Raw:
-    """Return the single trajectory of a file."""
-    raw = frames.to_raw(frames.read_whole([file], plan, src), plan, src, options)
-    return raw._replace(number=np.array([e]))
-
-
-def _joined(parts: list[Raw]) -> Raw:
-    """Return trajectories of several files end to end."""
-    obs, act, rew, ended, lengths = zip(*(part[:5] for part in parts), strict=True)
-    width = max((a.shape[1] for a in act if a is not None), default=0)
-    acts = [np.full((len(r), width), np.nan, np.float32) if a is None else a for a, r in zip(act, rew, strict=True)]
-    sizes = {o.shape[1] for o in obs}
-    if len(sizes) > 1 or len({a.shape[1] for a in acts}) > 1:
-        raise DataError("the files differ in the size of their states or actions; give each robot a folder")
-    return Raw(
-        np.concatenate(obs),
-        np.concatenate(acts) if width else None,
-        np.concatenate(rew),
-        np.concatenate(ended),
-        np.concatenate(lengths),
-        dropped=sum(part.dropped for part in parts),
-        number=np.concatenate([part.number for part in parts if part.number is not None]),
-    )

@@ -110,6 +110,9 @@ class _Demos:
         images = [escaped(n.removeprefix("obs/")) for n, s in arrays.items() if n.startswith("obs/") and len(s) > 2]
         self.has_next = all(n.startswith("obs/") for n in self.roles.state) and "next_obs" in first
         self.sizes = [int(np.prod(arrays[n][1:], dtype=object)) for n in self.roles.state]
+        self.groups = [k for k in ("obs", "next_obs") if self._needs(k)]
+        kinds = {as_floats(np.empty(0, self._dataset(0, name).dtype)).dtype for name in self.roles.state}
+        self.kind = np.float64 if np.dtype(np.float64) in kinds else np.float32
         self.n_act = self._action_size() if options.actions else 0
         rows = [len(self._dataset(e, self.roles.state[0])) for e in range(len(names))]
         self.lengths = np.array(rows, np.int64) if self.has_next else np.maximum(np.array(rows, np.int64) - 1, 0)
@@ -138,14 +141,17 @@ class _Demos:
         action = roles.action or ["actions"]  # the first demonstration may be unlabelled
         return Roles([full[n] for n in roles.state], action[:1], roles.reward or "rewards", None)
 
+    def _needs(self, group: str) -> bool:
+        return self.has_next if group == "next_obs" else any(name.startswith("obs/") for name in self.roles.state)
+
     def _group(self, e: int) -> h5py.Group:
         return hdf5.group(self.data, self.names[e], self.src)
 
-    def _dataset(self, e: int, name: str, root: str = "obs") -> h5py.Dataset:
-        """Return an array of a demonstration; `obs/KEY` is looked up in the group `root`."""
+    def _dataset(self, e: int, name: str) -> h5py.Dataset:
+        """Return an array of a demonstration, by its name or `obs/KEY`."""
         parent = self._group(e)
         if name.startswith("obs/"):
-            parent, name = hdf5.group(parent, root, self.src), name.removeprefix("obs/")
+            parent, name = hdf5.group(parent, "obs", self.src), name.removeprefix("obs/")
         return hdf5.dataset(parent, name, self.src)
 
     def _action_size(self) -> int:
@@ -160,47 +166,48 @@ class _Demos:
         """Return the demonstrations from one index up to another."""
         lengths = self.lengths[first:last] + (0 if self.has_next else 1)
         n_rows = int(lengths.sum())
-        kinds = {as_floats(np.empty(0, self._dataset(0, name).dtype)).dtype for name in self.roles.state}
-        kind = np.float64 if np.dtype(np.float64) in kinds else np.float32
-        obs = np.empty((n_rows + (last - first) * self.has_next, sum(self.sizes)), kind)
+        obs = np.empty((n_rows + (last - first) * self.has_next, sum(self.sizes)), self.kind)
         act = np.full((n_rows, self.n_act), np.nan, np.float32) if self.n_act else None
         rew, ended = np.full(n_rows, np.nan, np.float32), np.zeros(n_rows, bool)
         row = at = 0
         for e, n in zip(range(first, last), lengths.tolist(), strict=True):
-            self._read_states(e, obs[row : row + n + self.has_next], n)
             demo = self._group(e)
-            if act is not None and self.roles.action[0] in demo:
-                act[at : at + n] = self._rows(e, self.roles.action[0], n, self.n_act)
-            if self.roles.reward in demo:
-                rew[at : at + n] = self._rows(e, str(self.roles.reward), n, 1)[:, 0]
-            if "dones" in demo and n:  # after a success, robomimic sets it in all steps that follow
-                ended[at + n - 1] = self._rows(e, "dones", n, 1)[-1, 0] > 0
+            groups = {"obs": demo} | {k: hdf5.group(demo, k, self.src) for k in self.groups}
+            members = set(demo)
+            self._read_states(e, demo, groups, obs[row : row + n + self.has_next], n)
+            if act is not None and self.roles.action[0] in members:
+                act[at : at + n] = self._rows(e, demo, self.roles.action[0], n, self.n_act)
+            if self.roles.reward in members:
+                rew[at : at + n] = self._rows(e, demo, str(self.roles.reward), n, 1)[:, 0]
+            if "dones" in members and n:  # after a success, robomimic sets it in all steps that follow
+                ended[at + n - 1] = self._rows(e, demo, "dones", n, 1)[-1, 0] > 0
             row, at = row + n + self.has_next, at + n
         if self.has_next:
             return Raw(obs, act, rew, ended, lengths)
         return from_rows(obs, act, rew, lengths, first=first)
 
-    def _read_states(self, e: int, out: np.ndarray, n: int) -> None:
+    def _read_states(self, e: int, demo: h5py.Group, groups: dict[str, h5py.Group], out: np.ndarray, n: int) -> None:
         at = 0
         for name, size in zip(self.roles.state, self.sizes, strict=True):
-            out[:n, at : at + size] = self._rows(e, name, n, size)
+            key = name.removeprefix("obs/")
+            parent = groups["obs"] if name.startswith("obs/") else demo
+            out[:n, at : at + size] = self._rows(e, parent, key, n, size)
             if self.has_next and n:
-                after = self._dataset(e, name, "next_obs")
-                if after.shape != self._dataset(e, name).shape:
+                after = hdf5.dataset(groups["next_obs"], key, self.src)
+                if len(after) != n or int(np.prod(after.shape[1:], dtype=object)) != size:
                     raise DataError(
-                        f"{self.src}: {self.names[e]}: next_obs/{escaped(name[4:])} has shape {after.shape}, "
-                        f"{escaped(name)} has another; they must agree"
+                        f"{self.src}: {self.names[e]}: next_obs/{escaped(key)} has shape {after.shape} where {n} rows "
+                        f"of {size} are due, as in obs; write it again"
                     )
                 out[n, at : at + size] = after[-1].reshape(-1)
             elif self.has_next:
                 out[0, at : at + size] = np.nan
             at += size
 
-    def _rows(self, e: int, name: str, n: int, size: int) -> np.ndarray:
+    def _rows(self, e: int, parent: h5py.Group, name: str, n: int, size: int) -> np.ndarray:
         """Return an array of a demonstration as [n, size]."""
-        data = self._dataset(e, name)
-        width = int(np.prod(data.shape[1:], dtype=object))
-        if len(data) != n or width != size:
+        data = hdf5.dataset(parent, name, self.src)
+        if len(data) != n or int(np.prod(data.shape[1:], dtype=object)) != size:
             raise DataError(
                 f"{self.src}: {self.names[e]}: {escaped(name)} has shape {data.shape} where {n} rows of {size} are "
                 "due, as in its other arrays and the other demonstrations; put different robots into different files"
