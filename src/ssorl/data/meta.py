@@ -11,6 +11,9 @@ import numpy as np
 DESCRIPTIVE = ("source", "notes", "state_parts", "action_parts", "state_names", "action_names", "fps", "robot")
 
 
+WARNING = "warning: "  # a note that begins like this says that using the data as it is would be a mistake
+
+
 @dataclass(frozen=True)
 class Meta:
     """Metadata of a set of trajectories."""
@@ -52,6 +55,11 @@ class Meta:
         if self.random_return is None or self.expert_return is None:
             return None
         return (returns - self.random_return) / (self.expert_return - self.random_return)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return the notes that are warnings."""
+        return [note.removeprefix(WARNING) for note in self.notes if note.startswith(WARNING)]
 
     def with_notes(self, *notes: str) -> Meta:
         """Return a copy with further notes; notes that it already has are not repeated."""

@@ -19,7 +19,7 @@ from ssorl.idm.base import FittedIdm, IdmSpec
 from ssorl.idm.forecast import Forecast
 from ssorl.idm.label import Labeller, Labels, filled, label, labeller, nothing_missing, nothing_to_learn
 from ssorl.idm.model import MAX_SIZE
-from ssorl.idm.outlook import as_json, predict_error
+from ssorl.idm.outlook import assess
 from ssorl.idm.quality import report, report_rounds
 from ssorl.idm.selftrain import Round, self_train_many
 from ssorl.idm.stream import StreamLabelling, fill_stream
@@ -228,7 +228,7 @@ def fill(
     idm = history[-1].idm if history else model
     ready = idm if isinstance(idm, Labeller) else labeller(cast(FittedIdm, idm), learn_from)
     labels = label(ready, data, progress=progress and (lambda n: progress("labelling", n, "")))
-    expected = predict_error(learn_from, ready, seed) if getattr(ready.idm.config, "forecast", False) else None
+    expected = assess(learn_from, ready, seed)
     by_round = {"rounds": report_rounds(list(history), learn_from, truth)} if history else {}
-    about = report(data, labels, ready, truth) | as_json(expected) | by_round
-    return LabelledData(filled(data, labels, ready), labels, ready, about, expected)
+    about = report(data, labels, ready, truth) | expected.as_json() | by_round
+    return LabelledData(filled(data, labels, ready), labels, ready, about, expected.forecast)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ssorl.data.compare import compare_parts
 from ssorl.data.episodes import Episodes
 from ssorl.idm.forecast import Checked, Forecast, forecast
 from ssorl.idm.label import Labeller, Labels
+from ssorl.idm.yardsticks import worse_than, yardsticks
 
-GOOD, POOR = (
-    0.02,
-    0.05,
-)  # mean squared errors of labels below which SS came close to the oracle, and above which it lost
+GOOD, POOR = 0.02, 0.05  # label errors (MSE) below which SS came close to the oracle, and above which it lost
 DOUBTFUL = ("keep", "weight", "drop")
 Doubtful = Literal["keep", "weight", "drop"]
 Outlook = Literal["help", "open", "hurt"]
@@ -72,12 +71,45 @@ def doubtful(found: Forecast, labels: Labels, eps: Episodes) -> np.ndarray:
     return labels.proxy & (np.nan_to_num(each, nan=0.0) > POOR)[eps.episode_of_step]
 
 
-def as_json(found: Forecast | None) -> dict[str, Any]:
-    """Return the entries of a label report that come from a forecast."""
-    if found is None:
-        return {"forecast": None, "advice": None, "warnings": []}
-    return {
-        "forecast": {**found.as_json(), "outlook": outlook(found.mse)},
-        "advice": advice(found),
-        "warnings": warnings(found),
-    }
+class Assessment(NamedTuple):
+    """What is known of labels before anything is trained on them."""
+
+    forecast: Forecast | None
+    yardsticks: dict[str, float]  # errors of simple rules on the steps on which the model was checked
+    warnings: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entries of a label report."""
+        found = self.forecast
+        result = {
+            "forecast": found and {**found.as_json(), "outlook": outlook(found.mse)},
+            "advice": found and advice(found),
+            "warnings": self.warnings,
+        }
+        return result | ({"yardsticks": self.yardsticks} if self.yardsticks else {})
+
+
+def assess(eps: Episodes, ready: Labeller, seed: int = 0) -> Assessment:
+    """Forecast the error of a model's labels, compare it with simple rules, and compare the two parts of the data.
+
+    Args:
+        eps: the trajectories that taught the model, and those that it labels.
+        ready: the fitted model.
+        seed: of the holdouts.
+
+    Returns:
+        The assessment; without forecast and yardsticks if the model was loaded or its family asks for none.
+    """
+    if not getattr(ready.idm.config, "forecast", False) or not eps.labelled.any():
+        return Assessment(None, {}, eps.meta.warnings)
+    found = predict_error(eps, ready, seed)
+    compared: dict[str, float] = {}
+    checked = ready.idm.held_out_predictions()
+    if checked is not None and ready.validation is not None:
+        labelled = np.flatnonzero(eps.labelled)
+        rest = labelled[~np.isin(eps.episode_of_step[labelled], ready.idm.validation)]
+        compared = yardsticks(eps, checked.steps, rest)
+    worse = worse_than(float(ready.validation.mse.mean()), compared) if ready.validation is not None else []
+    parts = [] if eps.labelled.all() else compare_parts(eps)
+    said = dict.fromkeys([*eps.meta.warnings, *parts, *worse, *warnings(found)])
+    return Assessment(found, compared, list(said))

@@ -11,6 +11,7 @@ from ssorl.agents import AGENTS
 from ssorl.agents.base import Agent, require_rewards
 from ssorl.data import split as splits
 from ssorl.data.episodes import Episodes
+from ssorl.data.meta import WARNING
 from ssorl.data.split import Split, Third
 from ssorl.evaluation import EPISODES
 from ssorl.idm import idm_name, settings_of
@@ -197,7 +198,7 @@ def make_plan(
         raise SsorlError(
             f"--episodes has no effect without an environment{reason}; leave it out, or name an environment with --env"
         )
-    notes += counted_as_true(eps.meta)
+    notes += counted_as_true(eps.meta) + [note for note in eps.meta.notes if note.startswith(WARNING)]
     learner = arguments.make_agent(agent, preset, settings or {}, env_name, eps)
     require_rewards(learner, eps, env_name is None)
     name = agent if isinstance(agent, str) and ":" not in agent else AGENTS.name_of(type(learner))

@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from ssorl.data.compare import compare, reordered
 from ssorl.data.episodes import Episodes, concat
 from ssorl.data.formats.base import Format, check_format
+from ssorl.data.meta import WARNING
 from ssorl.data.options import READ_ALL, Columns, ReadOptions
 from ssorl.data.stream import PartReader
 from ssorl.utils.errors import DataError
@@ -179,13 +181,19 @@ def load_pair(
 
 
 def pair(labelled: Episodes, unlabelled: Episodes) -> Episodes:
-    """Trajectories with actions, then others whose actions are absent or ignored."""
-    a, b = labelled, unlabelled
-    if not a.labelled.any():
-        raise DataError(f"{a.meta.source}: was given as the labelled file but has no action; swap the two?")
+    """Return trajectories with actions, then others whose actions are absent or ignored.
+
+    Dimensions with the same names are put into one order. What makes joining the two a mistake becomes a note that
+    begins with "warning: ".
+    """
+    if not labelled.labelled.any():
+        raise DataError(f"{labelled.meta.source}: was given as the labelled file but has no action; swap the two?")
+    a, b = labelled, reordered(labelled, unlabelled)
+    comparable = a.n_obs == b.n_obs
     hidden = np.full((b.n_steps, a.n_act), np.nan, np.float32)
     b = Episodes(b.obs, hidden, b.rew, b.terminated, b.start, b.meta)
-    notes = tuple(dict.fromkeys((*a.meta.notes, *b.meta.notes)))
+    warnings = [f"{WARNING}{text}" for text in compare(a, b)] if comparable else []
+    notes = tuple(dict.fromkeys((*a.meta.notes, *b.meta.notes, *warnings)))
     return concat([a, b]).with_meta(source=f"{a.meta.source} + {b.meta.source}", notes=notes)
 
 
