@@ -74,6 +74,18 @@ def test_a_random_sample_exposes_wrong_masses_without_known_actions(name):
     assert not wrong.trust.trusted and not wrong.verified.any()
 
 
+def test_a_simulator_whose_contacts_alone_are_wrong_verifies_flight():
+    truth = rollouts("hopper", n_episodes=12, n_steps=30)
+    eps, start = hide(truth, 6), noisy(truth, 0.02)
+    known = known_model("hopper")
+    known.model.geom_friction[:, 0] *= 0.5
+    out = invert(eps, start, known, threads=2)
+    assert out.trust.trusted and 0.2 < out.trust.replayed_share < 0.8
+    assert "reproduces only" in out.trust.notes[0]
+    assert 0.2 < out.verified[~eps.labelled].mean() < 0.8
+    assert np.square(out.act - truth.act)[out.verified].max() < 1e-4
+
+
 def test_mazes_are_inverted_and_warned_of():
     truth, eps, start = problem("maze2d-umaze-dense")
     out = invert(eps, start, known_model("maze2d-umaze-dense"), threads=1)
