@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 
+import h5py
 import jax
 import numpy as np
 import pytest
@@ -13,9 +15,11 @@ from support.episodes import make_episodes
 from ssorl.agents import make
 from ssorl.agents.base import require_rewards
 from ssorl.data import load, save
+from ssorl.data.formats import open_parts
 from ssorl.data.split import apply, coupled, decoupled, first_copies, wide
 from ssorl.data.stats import profile
-from ssorl.data.validate import build
+from ssorl.data.stream import open_stream
+from ssorl.data.validate import READ_ALL, build
 from ssorl.idm.fill import fill, resolve
 from ssorl.idm.serialise import load as load_model
 from ssorl.idm.serialise import save as save_model
@@ -118,3 +122,47 @@ def test_labelling_needs_no_rewards(without, tmp_path):
 
     plot(done.report, tmp_path / "labels.png")
     assert (tmp_path / "labels.png").stat().st_size > 0
+
+
+def npz_without(eps, path):
+    np.savez(path, obs=eps.obs, act=eps.act, start=eps.start, terminated=eps.terminated)
+
+
+def d4rl_without(eps, path):
+    with h5py.File(path, "w") as file:
+        file["observations"], file["next_observations"] = eps.obs[eps.obs_row], eps.obs[eps.obs_row + 1]
+        file["actions"], file["terminals"], file["timeouts"] = eps.act, eps.terminated, eps.truncated
+
+
+def pickle_without(eps, path):
+    items = [
+        {
+            "observations": one.obs[:-1],
+            "next_observations": one.obs[1:],
+            "actions": one.act,
+            "terminals": one.terminated,
+        }
+        for one in (eps[e] for e in range(len(eps)))
+    ]
+    path.write_bytes(pickle.dumps(items))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "write"), [(".npz", npz_without), (".hdf5", d4rl_without), (".pkl", pickle_without)]
+)
+def test_files_without_rewards_are_read(without, tmp_path, suffix, write):
+    path = tmp_path / f"set{suffix}"
+    write(without, path)
+    got = load(path)
+    assert got.same(without)
+    if suffix != ".pkl":
+        parts = open_stream(open_parts(path), READ_ALL, 5).parts()
+        assert np.isnan(np.concatenate([part.eps.rew for part in parts])).all()
+
+
+def test_a_file_without_rewards_and_actions_is_measured_by_its_states(without, tmp_path):
+    np.savez(tmp_path / "set.npz", obs=without.obs, start=without.start)
+    assert load(tmp_path / "set.npz").lengths.tolist() == without.lengths.tolist()
+    np.savez(tmp_path / "bad.npz", obs=without.obs[1:], start=without.start)
+    with pytest.raises(DataError, match="`start` must rise from 0 to the number of steps, 20"):
+        load(tmp_path / "bad.npz")

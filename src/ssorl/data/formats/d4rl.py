@@ -76,7 +76,7 @@ class Layout(NamedTuple):
     obs: h5py.Dataset
     nxt: h5py.Dataset | None  # next_observations
     act: h5py.Dataset | None
-    rew: h5py.Dataset
+    rew: h5py.Dataset | None  # rewards; None: the file has none
     bounds: np.ndarray  # [E+1]: the first row of each episode, then the row past the last
     ended: np.ndarray  # [E] bool: which terminated
     meta: Meta
@@ -90,23 +90,22 @@ def _layout(file: h5py.File, path: Path, options: ReadOptions, breaks: np.ndarra
     """
     src, task = str(path), task_of(path.stem)
     names = set(file)  # the links themselves: `in file` would follow them, out of the file if they lead there
-    lacking = [k for k in ("observations", "rewards") if k not in names]
-    if lacking:
+    if "observations" not in names:
         raise DataError(
-            f"{src}: has no dataset named {' nor '.join(lacking)}; a D4RL file has observations, actions, "
-            "rewards, terminals"
+            f"{src}: has no dataset named observations; a D4RL file has observations, actions, rewards, terminals"
         )
     if "terminals" not in names and (others := [name for name in FLAGS if name in names]):
         raise DataError(
             f"{src}: has no dataset named terminals, and {join_names(others)} may mean either end of an episode; give "
             "terminals, where the task ended it, and timeouts, where time was up"
         )
-    obs, rew = dataset(file, "observations", src), dataset(file, "rewards", src)
+    obs = dataset(file, "observations", src)
+    rew = dataset(file, "rewards", src) if "rewards" in names else None
     n = len(obs)
     terminals = _marked(file, "terminals", n, src) if "terminals" in names else np.array([], np.int64)
     timeouts = _marked(file, "timeouts", n, src) if "timeouts" in names else None
     act = dataset(file, "actions", src) if options.actions and "actions" in names else None
-    for name, length in (("rewards", rew.size), ("actions", n if act is None else len(act))):
+    for name, length in (("rewards", n if rew is None else rew.size), ("actions", n if act is None else len(act))):
         if length != n:
             raise DataError(f"{src}: {length} {name} but {n} observations; the arrays must be equally long")
     if n == 0:
@@ -154,7 +153,10 @@ def _part(plan: Layout, first: int, last: int) -> Raw:
     lengths, ends = np.diff(bounds), bounds[1:] - 1 - a
     kind = as_floats(np.empty(0, plan.obs.dtype)).dtype
     act = None if plan.act is None else plan.act[a:b]
-    rew = plan.rew[a:b].reshape(-1) if len(plan.rew) == len(plan.obs) else plan.rew[:].reshape(-1)[a:b]
+    if plan.rew is None:
+        rew = np.full(b - a, np.nan, np.float32)
+    else:
+        rew = plan.rew[a:b].reshape(-1) if len(plan.rew) == len(plan.obs) else plan.rew[:].reshape(-1)[a:b]
     if plan.nxt is not None:
         rows = np.repeat(np.arange(len(lengths)), lengths)  # one array, changed in place: it is as large as an action
         rows += np.arange(b - a)

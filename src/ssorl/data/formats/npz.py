@@ -1,6 +1,6 @@
 """ssorl's own file: a plain `.npz` with the arrays of Episodes and a JSON of their metadata.
 
-Layout: `obs [S+E, O]`, `act [S, A]` (optional; NaN = missing), `rew [S]`, `terminated [S]`, `start [E+1]`
+Layout: `obs [S+E, O]`, `act [S, A]` and `rew [S]` (optional; NaN = missing), `terminated [S]`, `start [E+1]`
 (first step of each trajectory, then S), and `meta`, UTF-8 JSON as bytes (optional). Other arrays, such as those that
 `ssorl label` adds, are passed over. Nothing in it is pickled.
 """
@@ -39,7 +39,8 @@ def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
     src = str(path)
     with parser_errors(src, KIND), zipfile.ZipFile(path) as archive:
         names, start, meta = _outline(archive, src)
-        obs, rew = read_array(archive, "obs", src), read_array(archive, "rew", src)
+        obs = read_array(archive, "obs", src)
+        rew = read_array(archive, "rew", src) if "rew" in names else np.full(start[-1], np.nan, np.float32)
         act = read_array(archive, "act", src) if options.actions and "act" in names else None
         ended = (
             read_array(archive, "terminated", src).astype(bool) if "terminated" in names else np.zeros(len(rew), bool)
@@ -64,8 +65,9 @@ def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
             for first, last in part_bounds(start, size):
                 steps, n = int(start[last] - start[first]), last - first
                 got = {name: one.read(steps + n if name == "obs" else steps) for name, one in rows.items()}
+                rew = got.get("rew", np.full(steps, np.nan, np.float32))
                 ended = got["terminated"].astype(bool) if "terminated" in got else np.zeros(steps, bool)
-                yield Raw(got["obs"], got.get("act"), got["rew"], ended, np.diff(start[first : last + 1]))
+                yield Raw(got["obs"], got.get("act"), rew, ended, np.diff(start[first : last + 1]))
 
     return PartReader(meta, n_steps, KIND, read)
 
@@ -76,19 +78,27 @@ def _outline(archive: zipfile.ZipFile, src: str) -> tuple[set[str], np.ndarray, 
         # One wrong bit in the length of a comment, and all arrays behind it are gone: the endings, for one.
         raise DataError(f"{src}: its directory is damaged, so that arrays may be missing; write or copy it again")
     names = {n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")}
-    lacking = {"obs", "rew", "start"} - names
+    lacking = {"obs", "start"} - names
     if lacking:
         raise DataError(
             f"{src}: has no array named {', '.join(sorted(lacking))}; ssorl's layout is "
             "obs, act, rew, terminated, start (docs/data.md)"
         )
     start = read_array(archive, "start", src)
-    with RowReader(archive, "rew", src) as rew:
-        if not rew.shape:
-            raise ValueError("rew is a single number where one a step is due")
-        n_steps = rew.shape[0]
+    n_steps = None
+    if "rew" in names:
+        with RowReader(archive, "rew", src) as rew:
+            if not rew.shape:
+                raise ValueError("rew is a single number where one a step is due")
+            n_steps = rew.shape[0]
+    elif "act" in names:
+        with RowReader(archive, "act", src) as act:
+            n_steps = act.shape[0] if act.shape else None
     whole = start.ndim == 1 and start.dtype.kind in "iu" and len(start) > 0
     start = start.astype(np.int64)
+    if n_steps is None:  # no other array has a row for each step, so `obs` must agree
+        with RowReader(archive, "obs", src) as obs:
+            n_steps = (obs.shape[0] if obs.shape else 0) - (len(start) - 1 if whole else 0)
     if not whole or start[0] != 0 or (np.diff(start) < 0).any() or start[-1] != n_steps:
         ends = f"it goes from {start[0]} to {start[-1]}" if whole else f"it has shape {start.shape}"
         raise DataError(

@@ -88,14 +88,14 @@ def _trajectory(item: object, e: int, src: str) -> Trajectory:
         raise DataError(
             f"{src}: trajectory {e} is a {type(item).__name__} where a dict of arrays is due; save a list of such dicts"
         )
-    for key in ("observations", "rewards"):
-        if item.get(key) is None:
-            raise DataError(f"{src}: trajectory {e} has no {key}; each needs observations and rewards")
-    obs, rew = (
-        float_array(src, e, "observations", item["observations"]),
-        float_array(src, e, "rewards", item["rewards"]),
-    )
-    mismatched = 0
+    if item.get("observations") is None:
+        raise DataError(f"{src}: trajectory {e} has no observations; each needs them")
+    obs, mismatched = float_array(src, e, "observations", item["observations"]), 0
+    if item.get("rewards") is not None:
+        rew = float_array(src, e, "rewards", item["rewards"])
+    else:
+        steps = obs if item.get("next_observations") is not None or item.get("actions") is None else item["actions"]
+        rew = np.full(len(float_array(src, e, "actions", steps)), np.nan, np.float32)
     if item.get("next_observations") is not None:
         nxt = float_array(src, e, "next_observations", item["next_observations"])
         if nxt.shape != obs.shape:
