@@ -13,6 +13,7 @@ from ssorl.data.episodes import Episodes, concat
 from ssorl.data.stream import Header, LabelledPart, Stream
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.label import Labeller, filled_meta, label, labeller, nothing_missing, nothing_to_learn
+from ssorl.idm.outlook import Assessment
 from ssorl.idm.quality import Tally
 from ssorl.utils.validation import check_seed
 
@@ -60,7 +61,7 @@ class StreamLabelling:
     @property
     def report(self) -> dict:
         """Once all parts have passed."""
-        return self.tally.report(self.stream.meta)
+        return self.tally.report(self.stream.meta) | Assessment(None, {}, self.stream.meta.warnings).as_json()
 
 
 def n_missing(stream: Stream, first: int = 0) -> int:

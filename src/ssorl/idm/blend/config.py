@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ssorl.data.episodes import Episodes
-from ssorl.idm.base import ArrayReader, FitProgress, IdmSpec
+from ssorl.idm.base import ArrayReader, FitProgress, IdmSpec, ReadParts
 from ssorl.idm.model import MAX_SIZE, IdmConfig
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class BlendConfig(IdmSpec):
     """
 
     FAMILY: ClassVar[str] = "blend"
+    passes: ClassVar[int] = 2
     forecast: ClassVar[bool] = True  # forecast the error of its labels: see `idm.forecast`
     revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
 
@@ -74,7 +75,13 @@ class BlendConfig(IdmSpec):
         """Fit the members, weigh them and fit them again to all labelled steps of `eps`."""
         from ssorl.idm.blend.fit import fit
 
-        return fit(eps, self, seed, progress)
+        return fit(eps, self, seed, progress, statistics)
+
+    def measure(self, read: ReadParts, n_states: int) -> Any:
+        """Return the statistics of all states that the networks need."""
+        from ssorl.idm.fit import measure
+
+        return measure(read, n_states, True)
 
     def restore(self, n_obs: int, n_act: int, read: ArrayReader, about: Mapping[str, Any]) -> Blend:
         """Rebuild a saved blend."""

@@ -19,8 +19,10 @@ from ssorl.idm.blend.targets import Targets, find_targets
 from ssorl.idm.blend.trees import fit_forest
 from ssorl.idm.blend.uncertainty import fit_nearness, fit_spread
 from ssorl.idm.blend.windows import cut, find_angles, flat, gather, tree_features, unwrapped
+from ssorl.idm.fit import Statistics
 from ssorl.idm.fit import fit as fit_network
 from ssorl.idm.holdout import last_part
+from ssorl.idm.model import IdmConfig
 from ssorl.idm.network import Idm
 from ssorl.utils.errors import DataError
 
@@ -36,7 +38,13 @@ class Lesson(NamedTuple):
     targets: np.ndarray  # [N, K]
 
 
-def fit(eps: Episodes, config: BlendConfig, seed: int = 0, progress: FitProgress | None = None) -> Blend:
+def fit(
+    eps: Episodes,
+    config: BlendConfig,
+    seed: int = 0,
+    progress: FitProgress | None = None,
+    statistics: Statistics | None = None,
+) -> Blend:
     """Fit a blend to the labelled steps of `eps`.
 
     Args:
@@ -44,6 +52,7 @@ def fit(eps: Episodes, config: BlendConfig, seed: int = 0, progress: FitProgress
         config: the settings.
         seed: decides initial weights, batches and the features that trees may use.
         progress: called with the units of work done since the last call, and a note.
+        statistics: of all states, where `eps` is only the labelled part of the data; by default those of `eps`.
 
     Raises:
         DataError: fewer than two labelled steps differ, or the fit of a network diverged.
@@ -57,6 +66,7 @@ def fit(eps: Episodes, config: BlendConfig, seed: int = 0, progress: FitProgress
     encoded = targets.encode(act)
     angles = find_angles(eps)
     seen = unwrapped(eps, angles)
+    known = None if angles else statistics  # statistics are of the states as they are
     moving = encoded[:, targets.is_continuous] if targets.is_continuous.any() else encoded
     delay, delays = find_delay(seen, steps, moving, _halves(seen, steps))
     window = Window(
@@ -66,13 +76,13 @@ def fit(eps: Episodes, config: BlendConfig, seed: int = 0, progress: FitProgress
     )
     lesson = Lesson(steps, encoded)
     train, rest = _take(lesson, ~held), _take(lesson, held, MAX_HELD_OUT)
-    early = _fit_members(seen, train, rest, config, window, True, seed, report)
+    early = _fit_members(seen, train, rest, config, window, True, seed, report, known)
     weights, found = _weigh(early, seen, rest, window, config)
     cap = encoded.var(0) if targets.width else np.zeros(0)
     near = fit_nearness(_transitions(seen, train.steps), seed)
     mean, between = mix(found, weights, near, None)
     spread = fit_spread(mean - rest.targets, between, found.variance, near(found.states), cap)
-    members = _fit_members(seen, lesson, rest, config, window, False, seed, report)
+    members = _fit_members(seen, lesson, rest, config, window, False, seed, report, known)
     checked = HeldOut(rest.steps, *_decoded(targets, mean, spread(between, found.variance, near(found.states))))
     return Blend(
         config,
@@ -157,6 +167,7 @@ def _fit_members(
     early: bool,
     seed: int,
     report: FitProgress,
+    statistics: Statistics | None,
 ) -> Members:
     """Fit all members to some steps; `rest` chooses the penalty of the linear one."""
     _, rounds = config.length(early)
@@ -180,7 +191,9 @@ def _fit_members(
     networks = []
     for i in range(config.members if width else 0):
         network = config.network(window.past, window.future, early)
-        networks.append(_fit_network(eps, lesson, network, seed + 7919 * i, lambda n, note: report(n, stage)))
+        networks.append(
+            _fit_network(eps, lesson, network, seed + 7919 * i, lambda n, note: report(n, stage), statistics)
+        )
     return Members(linear, forest, products, tuple(networks))
 
 
@@ -205,13 +218,16 @@ def _cuts(window: Window) -> list[tuple[int, int]]:
     return [*ends, (0, window.future)] if window.past else ends
 
 
-def _fit_network(eps: Episodes, lesson: Lesson, config, seed: int, report: FitProgress) -> Idm:
+def _fit_network(
+    eps: Episodes, lesson: Lesson, config: IdmConfig, seed: int, report: FitProgress, statistics: Statistics | None
+) -> Idm:
     """Fit a network to targets in place of actions."""
     act = np.full((eps.n_steps, lesson.targets.shape[1]), np.nan, np.float32)
     act[lesson.steps] = lesson.targets
     unit = (1.0,) * act.shape[1]
     meta = replace(eps.meta, act_low=tuple(-x for x in unit), act_high=unit, act_range="declared")
-    return fit_network(replace(eps, act=act, meta=meta), config, seed, lambda n, error: report(n, ""))
+    idm = fit_network(replace(eps, act=act, meta=meta), config, seed, lambda n, _: report(n, ""), statistics)
+    return replace(idm, validation=np.zeros(0, np.int64))  # the blend has a holdout of its own
 
 
 def _weigh(

@@ -13,6 +13,7 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes
 from ssorl.idm.base import ArrayReader
+from ssorl.idm.blend.rows import multiply
 from ssorl.idm.blend.windows import gather
 
 CHUNK = 1 << 14  # windows gathered together
@@ -61,10 +62,9 @@ class Linear(NamedTuple):
             if keep is not None:
                 after = np.minimum(after, keep)
             part = before * (self.future + 2) + after
-            block = out[chosen]
-            for kind in np.unique(part):
-                own = part == kind
-                block[own] = rows[own] @ self.weights[kind // (self.future + 2), kind % (self.future + 2)]
+            out[chosen] = multiply(
+                rows, self.weights.reshape((self.past + 1) * (self.future + 2), *self.weights.shape[2:]), part
+            )
         return out
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:

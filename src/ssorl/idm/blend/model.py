@@ -189,9 +189,12 @@ def mix(
 
     Without `spread`, return the variance between the members in place of the error.
     """
-    own = weights[found.part]  # [N, M, K]
-    mean = np.einsum("nmk,mnk->nk", own, found.means)
-    between = np.einsum("nmk,mnk->nk", own, (found.means - mean) ** 2)
+    own = np.moveaxis(weights[found.part], 1, 0)  # [M, N, K]
+    mean, between = np.zeros_like(found.means[0]), np.zeros_like(found.means[0])
+    for w, each in zip(own, found.means, strict=True):  # not einsum, whose order of summing depends on the shapes
+        mean = mean + w * each
+    for w, each in zip(own, found.means, strict=True):
+        between = between + w * (each - mean) ** 2
     if spread is None:
         return mean, between
     return mean, spread(between, found.variance, nearness(found.states))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ssorl.idm.base import ArrayReader
+from ssorl.idm.blend.rows import multiply
 from ssorl.idm.blend.trees import Forest, fit_forest, read_forest
 from ssorl.idm.blend.windows import flat
 
@@ -34,7 +35,7 @@ class Affine(NamedTuple):
         out = np.empty((len(states), self.weights.shape[1]), np.float32)
         for first in range(0, len(states), CHUNK):
             rows = _products(states[first : first + CHUNK], self.centre, self.scale)
-            out[first : first + CHUNK] = rows @ self.weights
+            out[first : first + CHUNK] = multiply(rows, self.weights)
         return np.clip(out, self.low, self.high)
 
 
