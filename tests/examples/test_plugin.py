@@ -61,12 +61,12 @@ def installed(site, monkeypatch, tmp_path):
 
 @pytest.fixture
 def data(installed, pointmass) -> str:
-    ssorl.data.save(pointmass[:40], "few.csv")
-    return "few.csv"
+    ssorl.data.save(pointmass[:40], "few.rows")
+    return "few.rows"
 
 
 def test_the_names_are_known_before_anything_is_imported(installed):
-    assert ["weighted-bc" in AGENTS.names(), "csv" in FORMATS.names(), "ridge" in IDMS.names()] == [True] * 3
+    assert ["weighted-bc" in AGENTS.names(), "rows" in FORMATS.names(), "ridge" in IDMS.names()] == [True] * 3
     assert "heavy-pointmass" in ENVS.names() and "ssorl_example" not in sys.modules
 
 
@@ -75,12 +75,12 @@ def test_the_format_keeps_every_number(data, pointmass):
     for name in ("obs", "act", "rew", "terminated", "start"):
         np.testing.assert_array_equal(getattr(back, name), getattr(few, name))
     hidden = few.with_actions(np.where(np.arange(few.n_steps)[:, None] < 100, few.act, np.nan))
-    ssorl.data.save(hidden, "hidden.csv", extras={"proxy": np.arange(few.n_steps) >= 100})
-    np.testing.assert_array_equal(ssorl.load("hidden.csv").act, hidden.act)
-    assert ssorl.load("few.csv", actions=False).labelled.sum() == 0
-    Path("cut.csv").write_text(Path(data).read_text()[:-20])
-    with pytest.raises(DataError, match=r"^cut.csv: line \d+ has another number of fields"):
-        ssorl.load("cut.csv")
+    ssorl.data.save(hidden, "hidden.rows", extras={"proxy": np.arange(few.n_steps) >= 100})
+    np.testing.assert_array_equal(ssorl.load("hidden.rows").act, hidden.act)
+    assert ssorl.load("few.rows", actions=False).labelled.sum() == 0
+    Path("cut.rows").write_text(Path(data).read_text()[:-20])
+    with pytest.raises(DataError, match=r"^cut.rows: line \d+ has another number of fields"):
+        ssorl.load("cut.rows")
 
 
 def test_a_run_uses_all_four(data, capsys):
@@ -106,12 +106,12 @@ def test_a_run_uses_all_four(data, capsys):
 
 
 def test_it_labels_and_saves_its_model(data, capsys):
-    main(["label", data, "--fraction", "0.2", "--idm", "ridge", "--out", "all.csv", "--save-idm", "idm", "--json"])
+    main(["label", data, "--fraction", "0.2", "--idm", "ridge", "--out", "all.rows", "--save-idm", "idm", "--json"])
     told = json.loads(capsys.readouterr().out)
-    assert told["truth"]["mse"] < 1e-3 and ssorl.load("all.csv").labelled.all()
+    assert told["truth"]["mse"] < 1e-3 and ssorl.load("all.rows").labelled.all()
     forget()
-    main(["label", data, "--fraction", "0.2", "--idm", "idm", "--out", "again.csv", "--json"])
-    np.testing.assert_array_equal(ssorl.load("again.csv").act, ssorl.load("all.csv").act)
+    main(["label", data, "--fraction", "0.2", "--idm", "idm", "--out", "again.rows", "--json"])
+    np.testing.assert_array_equal(ssorl.load("again.rows").act, ssorl.load("all.rows").act)
 
 
 def test_a_study_uses_the_agent(data, capsys):

@@ -1,4 +1,4 @@
-"""Trajectories in one CSV file: one row a state, with the action and the reward that follow it.
+"""Trajectories in one file of comma-separated rows: one row a state, with the action and the reward after it.
 
 The header is `episode,terminated,reward,obs0,…,act0,…`. The last row of an episode is its final state: reward and
 action are empty, and `terminated` is 1 if the episode ended in a terminal state. A missing action is empty, too.
@@ -16,7 +16,7 @@ from ssorl.data.episodes import Episodes, Meta
 from ssorl.data.validate import ReadOptions, build
 from ssorl.utils.errors import DataError
 
-suffixes = (".csv",)
+suffixes = (".rows",)
 COLUMNS = ["episode", "terminated", "reward"]
 
 
