@@ -25,7 +25,14 @@ BLOCKED = sorted({name for extra in EXTRAS.values() for name in extra.packages})
 
 def child(code: str, folder: Path) -> subprocess.CompletedProcess:
     """Run Python code in a process in which no package of any extra can be imported."""
-    block = f"import sys; sys.modules.update(dict.fromkeys({BLOCKED}))\n"
+    # Not None in sys.modules: scikit-learn looks there for the packages of its inputs.
+    block = f"""
+import sys
+from importlib.machinery import PathFinder
+
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *more: None if name.partition(".")[0] in {BLOCKED} else find(name, *more)
+"""
     env = os.environ | {"SSORL_CACHE": str(folder / "cache"), "MINARI_DATASETS_PATH": str(folder / "minari")}
     return subprocess.run([sys.executable, "-c", block + code], cwd=folder, env=env, capture_output=True, text=True)
 

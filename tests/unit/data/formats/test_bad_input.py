@@ -96,7 +96,7 @@ for claimed in FORMATS:
         return [folder / "empty", "--format", claimed]
 
 
-@bad("text", r"notes\.txt: is in none of the formats .*npz, .*d4rl, minari, lerobot, pickle; convert it")
+@bad("text", r"notes\.txt: is in none of the formats .*npz, .*d4rl, minari, lerobot, parquet, csv, pickle; convert it")
 def _(folder):
     (folder / "notes.txt").write_text("dear diary")
     return [folder / "notes.txt"]
