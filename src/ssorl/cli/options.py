@@ -52,7 +52,9 @@ FORMATS = "npz, d4rl, minari, lerobot, parquet, pickle, robomimic, zarr"  # that
 INSTALLED = "or a format of an installed package"
 Past = Annotated[int | None, arg("N", "states before s_t that the model sees", "by the model")]
 Future = Annotated[int | None, arg("N", "states after s_{t+1} that it sees", "by the model")]
-SoftLimits = Annotated[bool, flag("keep proxy actions off the limits of their range (blend does so)")]
+SoftLimits = Annotated[
+    tyro.conf.FlagCreatePairsOff[bool], flag("keep proxy actions off the limits of their range (blend does so)")
+]
 PLOT_SUFFIXES = (".png", ".pdf", ".svg")
 
 Json = Annotated[bool, flag("print the result as JSON on standard output")]

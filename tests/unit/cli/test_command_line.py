@@ -282,7 +282,7 @@ def test_ignored_signals_stay_ignored_and_handlers_are_restored():
         ("--v", ["--version"]),
         ("data ", ["list", "show", "convert", "split"]),
         ("run --pre", ["--preset"]),
-        ("run --preset ", ["quick", "paper"]),
+        ("run --preset ", ["auto", "quick", "paper"]),
         ("run --agent d", ["dt", "dt-joint"]),
         ("run --idm ro", ["robust", "robust-quick"]),
         ("run --json sim/hopper-medium-e", ["sim/hopper-medium-expert"]),
