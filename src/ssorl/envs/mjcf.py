@@ -79,7 +79,7 @@ def compile_mjcf(raw: bytes, where: str) -> mujoco.MjModel:
         with no_warnings():
             # The tree that was checked, not the text: MuJoCo's parser might read the text differently.
             return mujoco.MjModel.from_xml_string(ET.tostring(root, encoding="unicode"))
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         reason = " ".join(str(err).split())
         raise DataError(f"{where}: MuJoCo cannot compile the model ({shown(reason)}); correct the file") from err
 

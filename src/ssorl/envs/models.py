@@ -256,6 +256,8 @@ def from_map(name: str, model: mujoco.MjModel, state_map: StateMap, where: str) 
                 f"{where}: position qpos[{number}] of {name} is not observed; list it under observation, or under "
                 "free if it has no effect"
             )
+    if not seen["qpos"] and not seen["qvel"]:
+        raise DataError(f"{where}: no number of an observation is a coordinate of {name}; list them under observation")
     low, high = np.full(model.nv, -np.inf), np.full(model.nv, np.inf)
     for coordinate, least, most in state_map.clip:
         chosen = slice(None) if coordinate is None else index["qvel"](coordinate)

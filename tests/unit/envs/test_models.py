@@ -96,6 +96,7 @@ def test_the_digest_changes_with_the_dynamics(tmp_path):
         ({"observation": ["qacc[0]"]}, "is no coordinate"),
         ({"observation": ["qpos[7]"]}, "there is no qpos.7.; the model has 2"),
         ({"observation": ["qpos:hinge", "qpos[1]"]}, "lists qpos.1. twice"),
+        ({"observation": [None], "free": ["qpos[0]", "qpos[1]"]}, "no number of an observation"),
         ({"free": []}, "position qpos.0. of .* is not observed"),
         ({"free": 3}, "free is 3; give a list"),
         ({"clip": {"qpos:hinge": [-1, 1]}}, "only velocities"),
@@ -135,6 +136,8 @@ def test_files_that_are_no_state_map_raise(tmp_path):
         ('<asset><texture name="t" type="2d" builtin="flat" width="9e9" height="9"/></asset>', "is above 4096"),
         ("<worldbody><body/></worldbody><wrong/>", "MuJoCo cannot compile"),
         ("<worldbody>", "not valid XML"),
+        ("<body>" * 5000 + "</body>" * 5000, "MuJoCo cannot compile"),
+        ("<worldbody>" + "<body>" * 600 + "</body>" * 600 + "</worldbody>", "MuJoCo cannot compile"),
     ],
 )
 def test_models_that_reach_beyond_their_file_raise(part, message):
