@@ -23,7 +23,9 @@ from ssorl.cli.options import (
     Preset,
     SoftLimits,
     SplitOrFileOptions,
+    WhenDoubtful,
     arg,
+    check_outputs,
     check_plot,
     flag,
     import_idm,
@@ -62,6 +64,7 @@ class LabelModelOptions:
     soft_limits: SoftLimits = False
     self_train: Annotated[int | None, arg("N", "rounds of self-training (the paper's Algorithm 2)", 0)] = None
     save_idm: Annotated[Path | None, arg("FOLDER", "save the fitted model, for use with --idm")] = None
+    when_doubtful: WhenDoubtful = "keep"
 
 
 @dataclass(frozen=True)
@@ -113,17 +116,19 @@ class Label:
         from ssorl.idm import IDMS
         from ssorl.idm.base import IdmSpec
         from ssorl.idm.fill import resolve
+        from ssorl.idm.worth import check_drop, treat_doubtful
         from ssorl.utils.files import atomic
         from ssorl.utils.progress import Progress
 
         options = self.model
         format_module, out = self._output()  # raises now, not after the fit
-        _check_outputs(self.force, out, *self._side_outputs())
+        check_outputs(self.force, out, *self._side_outputs())
         import_idm(options.idm_module)
         simulator = self.known.load()
         preset = options.preset or ("auto" if IDMS.known(options.idm) else None)
         window = (options.past, options.future, options.soft_limits or None)
         model = resolve(options.idm, preset, options.steps, options.members, options.self_train, *window)
+        check_drop(options.when_doubtful, model, options.idm)
         _warn_slow_on_cpu(model)
         updates = model.work * (1 + (options.self_train or 0)) if isinstance(model, IdmSpec) else 0
         tasks = {"reading": (0, "steps"), "fitting": (updates, "updates"), "labelling": (0, "steps")}
@@ -133,6 +138,7 @@ class Label:
                 labelled = self._label_stream(model, progress)
             else:
                 labelled = self._label_in_memory(model, simulator, progress)
+            labelled = treat_doubtful(labelled, options.when_doubtful)
             with self._write_side_outputs(labelled.ready) as write_report, atomic(out) as fresh:
                 labelled.write(fresh, format_module)
                 write_report(labelled.report)
@@ -234,6 +240,8 @@ class Label:
                 f"{self.out or self.into}: its format can only be written whole; leave out --stream, or choose another "
                 "with --to"
             )
+        elif self.model.when_doubtful != "keep":
+            obstacle = "--when-doubtful needs all data in memory; leave out --when-doubtful or --stream"
         elif self.model.self_train:
             obstacle = "--self-train needs all data in memory; leave out --self-train or --stream"
         elif self.known.simulator:
@@ -322,27 +330,3 @@ def _warn_of_proxies(meta: Meta, progress: Progress) -> None:
 
     for text in counted_as_true(meta):
         progress.say(f"note: {text}")
-
-
-def _check_outputs(force: bool, *paths: Path) -> None:
-    """Raise SsorlError if an output exists, if two have the same name, or if a folder cannot be written.
-
-    Args:
-        force: replace existing files.
-        *paths: the outputs; whether the first one exists is checked elsewhere.
-    """
-    import os
-
-    from ssorl.idm.serialise import is_model
-
-    if len({path.absolute() for path in paths}) < len(paths):
-        raise SsorlError("two outputs have the same name; choose another name for one of them")
-    for path in paths[1:]:
-        if path.exists() and not force:
-            raise SsorlError(f"{path}: exists already; choose another name or pass --force")
-        if path.is_dir() and not is_model(path):
-            raise SsorlError(f"{path}: is a folder but not a saved model, so it is not replaced; choose another name")
-    for path in paths:
-        parent = next(parent for parent in path.absolute().parents if parent.exists())
-        if not parent.is_dir() or not os.access(parent, os.W_OK):
-            raise SsorlError(f"{path}: cannot be written, because {parent} is no writable folder; choose another name")

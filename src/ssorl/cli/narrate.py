@@ -13,7 +13,9 @@ from ssorl.data.episodes import Episodes
 from ssorl.envs.registry import horizon
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import LabelledData
+from ssorl.idm.outlook import doubtful_sentence
 from ssorl.idm.quality import summary
+from ssorl.idm.worth import doubtful_report
 from ssorl.pipeline.algorithm1 import SplitData
 from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey
@@ -93,8 +95,14 @@ class RunNarrator(Listener):
         """Describe the labels of the first seed."""
         for key, labelled in filled.items():
             if key.seed == plan.seeds[0]:
-                for line in summary(labelled.report)[:3]:
+                report = labelled.report
+                for line in summary(report)[:3]:
                     self.say("labels", line)
+                doubtful = doubtful_sentence(doubtful_report(labelled, plan.use.when_doubtful))
+                for line in filter(None, (report.get("advice"), doubtful)):
+                    self.say("forecast", line)
+                for line in report.get("warnings", ()):
+                    self.say("warning", line)
 
     def has_trained(self, plan: Plan, trained: dict[TrainingKey, Trained]) -> None:
         """Count the trained agents."""

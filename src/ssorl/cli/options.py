@@ -80,6 +80,10 @@ UnlabelledThird = Annotated[
 UnlabelledFraction = Annotated[
     float | None, arg("F", "decoupled: number of unlabelled trajectories, as a share of the dataset", 0.1)
 ]
+WhenDoubtful = Annotated[
+    Literal["keep", "weight", "drop"],
+    arg("{keep,weight,drop}", "proxy actions of trajectories whose forecast error is above 0.05", "keep"),
+]
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,30 @@ def check_plot(path: Path) -> None:
         raise SsorlError(f"{path}: is a folder; give a file name that ends in .png, .pdf or .svg")
     if path.suffix.lower() not in PLOT_SUFFIXES:
         raise SsorlError(f"{path}: end the name in .png, .pdf or .svg")
+
+
+def check_outputs(force: bool, *paths: Path) -> None:
+    """Raise SsorlError if an output exists, if two have the same name, or if a folder cannot be written.
+
+    Args:
+        force: replace existing files.
+        *paths: the outputs; whether the first one exists is checked elsewhere.
+    """
+    import os
+
+    from ssorl.idm.serialise import is_model
+
+    if len({path.absolute() for path in paths}) < len(paths):
+        raise SsorlError("two outputs have the same name; choose another name for one of them")
+    for path in paths[1:]:
+        if path.exists() and not force:
+            raise SsorlError(f"{path}: exists already; choose another name or pass --force")
+        if path.is_dir() and not is_model(path):
+            raise SsorlError(f"{path}: is a folder but not a saved model, so it is not replaced; choose another name")
+    for path in paths:
+        parent = next(parent for parent in path.absolute().parents if parent.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK):
+            raise SsorlError(f"{path}: cannot be written, because {parent} is no writable folder; choose another name")
 
 
 def note(text: str) -> None:

@@ -24,6 +24,7 @@ from ssorl.cli.options import (
     SoftLimits,
     UnlabelledFraction,
     UnlabelledThird,
+    WhenDoubtful,
     arg,
     flag,
     import_idm,
@@ -79,6 +80,18 @@ class RunModelOptions:
     certain: Annotated[
         float | None, arg("F", "train only on this share of proxy actions, lowest predicted std first", "all")
     ] = None
+
+    when_doubtful: WhenDoubtful = "keep"
+    label_weights: Annotated[bool, flag("weigh each proxy action by its predicted variance")] = False
+    true_share: Annotated[
+        float | None, arg("F", "share of true actions in the batches of SS", "their share of the data")
+    ] = None
+    label_samples: Annotated[bool, flag("draw proxy actions from their distribution, in place of its mean")] = False
+
+    @property
+    def use(self) -> dict[str, Any]:
+        """Return how SS uses proxy actions, as arguments of `make_plan`."""
+        return {k: getattr(self, k) for k in ("when_doubtful", "label_weights", "true_share", "label_samples")}
 
 
 @dataclass(frozen=True)
@@ -176,6 +189,7 @@ class Run:
             future=model.future,
             soft_limits=model.soft_limits or None,
             settings=agent.settings(),
+            **model.use,
             **self.split.arguments,
         )
         _warn_slow_on_cpu(agent.preset)

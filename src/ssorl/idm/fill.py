@@ -228,7 +228,7 @@ def fill(
     idm = history[-1].idm if history else model
     ready = idm if isinstance(idm, Labeller) else labeller(cast(FittedIdm, idm), learn_from)
     labels = label(ready, data, progress=progress and (lambda n: progress("labelling", n, "")))
-    expected = assess(learn_from, ready, seed)
+    expected = assess(learn_from, ready, seed, data)
     by_round = {"rounds": report_rounds(list(history), learn_from, truth)} if history else {}
     about = report(data, labels, ready, truth) | expected.as_json() | by_round
     return LabelledData(filled(data, labels, ready), labels, ready, about, expected.forecast)

@@ -10,7 +10,7 @@ import numpy as np
 from ssorl.data.compare import compare_parts
 from ssorl.data.episodes import Episodes
 from ssorl.idm.forecast import Checked, Forecast, forecast
-from ssorl.idm.label import Labeller, Labels
+from ssorl.idm.label import Labeller
 from ssorl.idm.yardsticks import worse_than, yardsticks
 
 GOOD, POOR = 0.02, 0.05  # label errors (MSE) below which SS came close to the oracle, and above which it lost
@@ -20,7 +20,11 @@ Outlook = Literal["help", "open", "hurt"]
 
 
 def predict_error(
-    eps: Episodes, ready: Labeller, seed: int = 0, progress: Callable[[int], None] | None = None
+    eps: Episodes,
+    ready: Labeller,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+    data: Episodes | None = None,
 ) -> Forecast | None:
     """Forecast the error of a model's labels on the unlabelled steps of the trajectories that it was fitted to.
 
@@ -29,15 +33,31 @@ def predict_error(
         ready: the fitted model.
         seed: of the holdouts.
         progress: called after each fit of a fast model, with 1.
+        data: the trajectories that it labels, if they are the last ones of `eps`; None: all of `eps`.
 
     Returns:
-        The forecast; None if there are too few labelled trajectories for one.
+        The forecast, by trajectory of `data`; None if there are too few labelled trajectories for one, or if `eps`
+        does not end with `data`.
     """
+    if data is not None and data is not eps and not _ends_with(eps, data):
+        return None
     checked = None
     own = ready.meta.source == eps.meta.source and ready.taught.steps == int(eps.labelled.sum())
     if ready.validation is not None and own:
         checked = Checked(np.asarray(ready.idm.validation), float(ready.validation.mse.mean()))
-    return forecast(eps, seed, checked, progress)
+    found = forecast(eps, seed, checked, progress)
+    if found is None or data is None or data is eps:
+        return found
+    return found._replace(by_trajectory=found.by_trajectory[len(eps) - len(data) :])
+
+
+def _ends_with(eps: Episodes, data: Episodes) -> bool:
+    """Return whether `data` are the last trajectories of `eps`."""
+    return (
+        len(data) <= len(eps)
+        and np.array_equal(eps.lengths[len(eps) - len(data) :], data.lengths)
+        and np.array_equal(eps.obs[len(eps.obs) - len(data.obs) :], data.obs)
+    )
 
 
 def outlook(mse: float) -> Outlook:
@@ -47,12 +67,17 @@ def outlook(mse: float) -> Outlook:
 
 def advice(found: Forecast) -> str:
     """Return one sentence on whether the unlabelled data should be used."""
+    return advise(found.mse, found.low, found.high)
+
+
+def advise(mse: float, low: float, high: float) -> str:
+    """Return `advice` of a forecast with these numbers."""
     said = {
         "help": "the unlabelled data should help",
         "open": "the unlabelled data may or may not help",
         "hurt": "the unlabelled data will probably hurt",
-    }[outlook(found.mse)]
-    return f"forecast label error (MSE) {found.mse:.3g} [{found.low:.2g}, {found.high:.2g}]: {said}"
+    }[outlook(mse)]
+    return f"forecast label error (MSE) {mse:.3g} [{low:.2g}, {high:.2g}]: {said}"
 
 
 def warnings(found: Forecast | None) -> list[str]:
@@ -65,10 +90,28 @@ def warnings(found: Forecast | None) -> list[str]:
     ]
 
 
-def doubtful(found: Forecast, labels: Labels, eps: Episodes) -> np.ndarray:
-    """Mark the proxy actions [S] bool of trajectories whose forecast error is too large to help."""
-    each = found.by_trajectory
-    return labels.proxy & (np.nan_to_num(each, nan=0.0) > POOR)[eps.episode_of_step]
+def doubtful_sentence(entry: dict[str, Any] | None) -> str | None:
+    """Return how doubtful trajectories are used, as a sentence without a full stop.
+
+    Args:
+        entry: what `idm.worth.doubtful_report` returned.
+
+    Returns:
+        None if there is nothing to say: they are kept, and there are none or nobody knows.
+    """
+    if entry is None:
+        return None
+    action, n = entry["action"], entry["trajectories"]
+    if n is None:
+        return f"there is no forecast of the label error, so --when-doubtful {action} keeps all proxy actions"
+    if n == 0:
+        return None if action == "keep" else f"no trajectory has a forecast label error (MSE) above {POOR:g}"
+    several = "1 trajectory" if n == 1 else f"{n:,} trajectories"
+    use = {"keep": "used like all others", "weight": "used with a smaller weight", "drop": "left out"}[action]
+    return (
+        f"the {entry['proxy_actions']:,} proxy actions of {several} with a forecast label error (MSE) above {POOR:g} "
+        f"are {use}"
+    )
 
 
 class Assessment(NamedTuple):
@@ -89,20 +132,21 @@ class Assessment(NamedTuple):
         return result | ({"yardsticks": self.yardsticks} if self.yardsticks else {})
 
 
-def assess(eps: Episodes, ready: Labeller, seed: int = 0) -> Assessment:
+def assess(eps: Episodes, ready: Labeller, seed: int = 0, data: Episodes | None = None) -> Assessment:
     """Forecast the error of a model's labels, compare it with simple rules, and compare the two parts of the data.
 
     Args:
         eps: the trajectories that taught the model, and those that it labels.
         ready: the fitted model.
         seed: of the holdouts.
+        data: the trajectories that it labels, if they are the last ones of `eps`; None: all of `eps`.
 
     Returns:
         The assessment; without forecast and yardsticks if the model was loaded or its family asks for none.
     """
     if not getattr(ready.idm.config, "forecast", False) or not eps.labelled.any():
         return Assessment(None, {}, eps.meta.warnings)
-    found = predict_error(eps, ready, seed)
+    found = predict_error(eps, ready, seed, data=data)
     compared: dict[str, float] = {}
     checked = ready.idm.held_out_predictions()
     if checked is not None and ready.validation is not None:

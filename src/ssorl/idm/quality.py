@@ -9,6 +9,7 @@ import numpy as np
 from ssorl.data.episodes import Episodes, Meta, scale, unscale
 from ssorl.idm.calibrate import LEVELS, count_inside, format_factors
 from ssorl.idm.label import Labeller, Labels, predict, proxies_in, worst_share
+from ssorl.idm.outlook import doubtful_sentence
 from ssorl.idm.selftrain import Round
 
 BINS, WORST = 12, 10  # groups of trajectories by return; trajectories with the largest errors that are listed
@@ -180,6 +181,8 @@ def summary(report: dict) -> list[str]:
         )
     if report.get("advice"):
         lines.append(report["advice"])
+    if doubtful := doubtful_sentence(report.get("doubtful")):
+        lines.append(doubtful)
     if lag := (report["model"].get("window") or {}).get("lag"):
         lines.append(
             f"An action takes effect {abs(lag)} step{'s' if abs(lag) > 1 else ''} {'after' if lag < 0 else 'before'} "

@@ -23,10 +23,12 @@ from ssorl.evaluation.policy import TrainedPolicy
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import Fitted, LabelledData, fill, fit_models
 from ssorl.idm.label import Labeller
+from ssorl.idm.worth import LabelUse, draw_actions, drop_doubtful, step_weights
 from ssorl.pipeline.hooks import Listener, StageStore
 from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey, TrainingPlan, draw
 from ssorl.pipeline.scoring import evaluate_by_fqe, evaluate_by_rollouts, score_snapshot, trained_policy
 from ssorl.training.engine import Trained, TrainingRun, train_many
+from ssorl.training.weights import weighted_run
 from ssorl.utils.errors import SsorlError
 
 Result = TypeVar("Result")
@@ -168,12 +170,18 @@ def training_runs(
     plan: Plan, key: SplitKey, task: SplitData, filled: LabelledData | None
 ) -> dict[TrainingKey, TrainingRun]:
     """Return the trainings of one split, one for each variant of the plan."""
-    runs = variant_runs(task, filled, key.seed, plan.certain)
+    length = getattr(plan.agent.view, "length", 1)
+    runs = variant_runs(task, filled, key.seed, plan.certain, plan.use, length)
     return {plan.training_key(variant, key): runs[variant] for variant in plan.variants}
 
 
 def variant_runs(
-    task: SplitData, filled: LabelledData | None, seed: int, certain: float | None = None
+    task: SplitData,
+    filled: LabelledData | None,
+    seed: int,
+    certain: float | None = None,
+    use: LabelUse | None = None,
+    length: int = 1,
 ) -> dict[str, TrainingRun]:
     """Return the training of each variant: `baseline`, `ss`, and `oracle` if the true actions are known.
 
@@ -182,13 +190,35 @@ def variant_runs(
         filled: its labels; None trains `ss` on the missing actions themselves.
         seed: seed of the trainings.
         certain: share of the proxy actions to use, see `keep_certain`.
+        use: how `ss` uses proxy actions; None: as true actions.
+        length: steps of the agent's windows, 1 if it draws single steps.
     """
     known = np.flatnonzero(task.data.labelled)
     runs = {"baseline": TrainingRun(task.data, seed, known)}
-    runs["ss"] = TrainingRun(keep_certain(filled, certain) if filled else task.data, seed)
+    runs["ss"] = ss_run(filled, seed, certain, use or LabelUse(), length) if filled else TrainingRun(task.data, seed)
     if task.whole is not None:
         runs["oracle"] = TrainingRun(task.whole, seed)
     return runs
+
+
+def ss_run(filled: LabelledData, seed: int, certain: float | None, use: LabelUse, length: int = 1) -> TrainingRun:
+    """Return the training of SS.
+
+    Args:
+        filled: the labelled data.
+        seed: seed of the training, and of proxy actions that are drawn from their distribution.
+        certain: share of the proxy actions to use, see `keep_certain`.
+        use: how to use them.
+        length: steps of the agent's windows, 1 if it draws single steps.
+    """
+    if use.when_doubtful == "drop":
+        filled = drop_doubtful(filled)
+    if use.label_samples:
+        filled = draw_actions(filled, seed)
+    filled = replace(filled, eps=keep_certain(filled, certain))
+    if not use.weighs:
+        return TrainingRun(filled.eps, seed)
+    return weighted_run(filled.eps, seed, step_weights(filled, use), length)
 
 
 def keep_certain(filled: LabelledData, share: float | None) -> Episodes:

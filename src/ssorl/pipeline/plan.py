@@ -17,6 +17,8 @@ from ssorl.evaluation import EPISODES
 from ssorl.idm import idm_name, settings_of
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.label import Labeller, check_fit, counted_as_true
+from ssorl.idm.outlook import Doubtful
+from ssorl.idm.worth import LabelUse, makes_forecast, no_forecast
 from ssorl.pipeline import arguments
 from ssorl.training.checks import check_counts
 from ssorl.utils.errors import DataError, SsorlError
@@ -90,6 +92,7 @@ class Plan(TrainingPlan):
     seeds: tuple[int, ...]
     variants: tuple[str, ...]
     certain: float | None  # share of proxy actions to train on, lowest predicted std first; None: all
+    use: LabelUse = LabelUse()  # how SS uses proxy actions
     notes: tuple[str, ...] = ()  # for the user, before the run starts
 
     @property
@@ -131,6 +134,10 @@ def make_plan(
     labelled_fraction: float | None = None,
     unlabelled: Third | None = None,
     unlabelled_fraction: float | None = None,
+    when_doubtful: Doubtful = "keep",
+    label_weights: bool = False,
+    true_share: float | None = None,
+    label_samples: bool = False,
     **recipe: Any,
 ) -> Plan:
     """Return a checked plan. Arguments left as None take defaults; an argument that has no effect raises SsorlError.
@@ -163,6 +170,11 @@ def make_plan(
         labelled_fraction: decoupled: number of labelled trajectories, as a share of the dataset (0.1).
         unlabelled: decoupled: third by return from which the unlabelled trajectories come ("high").
         unlabelled_fraction: decoupled: number of unlabelled trajectories, as a share of the dataset (0.1).
+        when_doubtful: use of proxy actions of trajectories whose forecast error (MSE) is above 0.05: "keep" them,
+            "weight" them less, the less the larger the error, or "drop" them. Needs a model that forecasts its error.
+        label_weights: weigh each proxy action by its predicted variance v, with 0.05 / (0.05 + v).
+        true_share: share of true actions in the batches of SS; by default, their share of the data.
+        label_samples: draw each proxy action once from its normal distribution, in place of its mean.
         **recipe: no other parameters exist; one that is given raises SsorlError.
 
     Raises:
@@ -206,7 +218,8 @@ def make_plan(
     labelling = {"--idm": idm, "--certain": certain, "--idm-updates": idm_updates, "--idm-members": idm_members}
     shape = {"past": past, "future": future, "soft_limits": soft_limits}
     labelling |= {f"--{key.replace('_', '-')}": value for key, value in shape.items()}
-    arguments.check_labelling(labelling, name, learner, variants)
+    use = LabelUse(when_doubtful, label_weights, true_share, label_samples)
+    arguments.check_labelling(labelling | use.given, name, learner, variants)
     certain = arguments.check_certain(certain)
     idm = idm or DEFAULT_IDM
     model = arguments.resolve_idm(idm, preset, idm_updates, idm_members, **shape)
@@ -227,6 +240,7 @@ def make_plan(
         seeds=seeds,
         variants=variants,
         certain=certain,
+        use=use,
     )
     _check(plan, eps)
     if env_name is None:
@@ -262,6 +276,8 @@ def _check(plan: Plan, eps: Episodes) -> None:
             raise DataError("the split hides no actions, so there is nothing to label; lower --fraction")
     if isinstance(plan.idm, Labeller):
         check_fit(plan.idm, eps)
+    if plan.use.when_doubtful != "keep" and not makes_forecast(plan.idm):
+        raise SsorlError(no_forecast(plan.use.when_doubtful, plan.names["idm"]))
 
 
 def default_recipe(setup: str | None) -> dict[str, Any]:
@@ -308,4 +324,5 @@ def as_config(plan: Plan) -> dict:
         "episodes": plan.episodes,
         "policy": plan.policy,
         "looks": plan.looks,
+        **identifying_fields(plan.use),  # nothing at the defaults
     }

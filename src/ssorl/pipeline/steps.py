@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ssorl.agents import resolve as resolve_agent
 from ssorl.agents.base import Agent
 from ssorl.data import split as splits
@@ -22,10 +24,12 @@ from ssorl.idm import IDMS
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.fill import LabelledData, fill, resolve
 from ssorl.idm.label import Labeller, labeller
+from ssorl.idm.worth import check_drop, drop_doubtful
 from ssorl.pipeline.algorithm1 import SplitData, hide_actions, keep_certain
 from ssorl.pipeline.arguments import fit_to_task
 from ssorl.training.engine import TrainingRun
 from ssorl.training.engine import train as train_one
+from ssorl.training.weights import weighted_run
 from ssorl.utils.errors import SsorlError, nearest
 from ssorl.utils.machine import resolve_preset
 from ssorl.utils.progress import Progress
@@ -95,6 +99,7 @@ def label(
     *,
     simulator: str | None = None,
     state_map: str | Path | None = None,
+    when_doubtful: Literal["keep", "drop"] = "keep",
     quiet: bool = False,
 ) -> LabelledData:
     """Fill in a proxy action at each step that has none.
@@ -106,6 +111,8 @@ def label(
         simulator: known dynamics that verify labels: a built-in environment such as "Hopper-v4", or the path of an MJCF
             file. Labels that it verifies are exact; `more` of the result holds `residual` and `verified`.
         state_map: of an MJCF file: the JSON file that says what the numbers of an observation are.
+        when_doubtful: "drop" leaves out the proxy actions of trajectories whose forecast error (MSE) is above 0.05.
+            Needs a model that forecasts its error, such as "blend".
         quiet: show no progress.
 
     Returns:
@@ -113,9 +120,10 @@ def label(
         of the proxy actions, measured against the true actions if `data` is a `SplitData`.
 
     Raises:
-        SsorlError: `certain` is out of range, or there is no such simulator.
+        SsorlError: `certain` is out of range, there is no such simulator, or the model makes no forecast.
         DataError: no action is missing, or the model was fitted to data of other sizes.
     """
+    check_drop(when_doubtful, model)
     eps, whole = (data.data, data.whole) if isinstance(data, SplitData) else (data, None)
     missing = int((~eps.labelled).sum())
     truth = None if whole is None else whole.act
@@ -127,6 +135,8 @@ def label(
             from ssorl.idm.certify import certify
 
             labelled = certify(labelled, eps, known, truth=truth, progress=partial(progress, "inverting"))
+    if when_doubtful == "drop":
+        labelled = drop_doubtful(labelled)
     return replace(labelled, eps=keep_certain(labelled, certain))
 
 
@@ -139,6 +149,7 @@ def train(
     *,
     updates: int | None = None,
     batch: int | None = None,
+    weights: np.ndarray | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Policy:
@@ -153,6 +164,8 @@ def train(
         policy: return the exponential average of the weights ("average") or the last weights ("last").
         updates: number of updates, in place of the preset's.
         batch: transitions or windows in a batch, in place of the preset's.
+        weights: weights [S] of the steps, from 0 up: a step of weight 2 is drawn twice as often as one of weight 1, and
+            a step of weight 0 is left out. `ssorl.idm.worth.step_weights` makes some from the worth of proxy actions.
         quiet: show no progress.
         **settings: other settings of the agent to change, such as `alpha=1`; `ssorl.agents.make(name)` shows them.
 
@@ -168,10 +181,11 @@ def train(
         raise SsorlError(f"policy is {policy!r}; {nearest(policy, ('average', 'last'))}")
     settings |= {name: value for name, value in (("updates", updates), ("batch", batch)) if value is not None}
     learner = fit_to_task(resolve_agent(agent, resolve_preset(preset), settings), eps.meta.env, eps)
+    run = TrainingRun(eps, seed)
+    if weights is not None:
+        run = weighted_run(eps, seed, weights, getattr(learner.view, "length", 1))
     with Progress({"training": (learner.updates, "updates")}, quiet=quiet or None) as progress:
-        trained = train_one(
-            learner, TrainingRun(eps, seed), every=learner.updates, progress=partial(progress, "training")
-        )
+        trained = train_one(learner, run, every=learner.updates, progress=partial(progress, "training"))
     params = trained.average if policy == "average" else trained.policy
     player = TrainedPolicy(learner, params, trained.scaler, eps.meta.low, eps.meta.high)
     return Policy(player, eps.meta.env, eps.meta.source)

@@ -84,6 +84,16 @@ IDM: dict[str, Kind] = {
         lambda value: PER_SEED[1](value) and all(len(row) == 3 for row in value),
     ),
 }
+IDM_FORECAST: dict[str, Kind] = {  # absent without a forecast of the label error, and from files of version 0.1
+    "forecast": or_null(map_of(NUMBER)),
+    "advice": or_null(TEXT),
+    "doubtful": TABLE,
+}
+DOUBTFUL: dict[str, Kind] = {
+    "action": ("keep, weight or drop", lambda value: value in ("keep", "weight", "drop")),
+    "trajectories": list_of(or_null(COUNT)),
+    "proxy_actions": list_of(or_null(COUNT)),
+}
 RUN_RESULT_OF_QUALITIES: dict[str, Kind] = {"cells": list_of(TABLE)}
 ENTRY_OF_QUALITY: dict[str, Kind] = {
     "quality": ("a percentage", is_number),
@@ -123,6 +133,9 @@ def check(result: Any, where: str = "result.json") -> None:
     check_object(result["split"], SPLIT, f"{where}: split")
     if result["idm"] is not None:
         check_object(result["idm"], IDM, f"{where}: idm")
+        if "doubtful" in result["idm"]:
+            check_object(result["idm"], IDM_FORECAST, f"{where}: idm")
+            check_object(result["idm"]["doubtful"], DOUBTFUL, f"{where}: idm.doubtful")
     _check_scores(result["scores"], where)
     for variant, score in result["scores"].items():
         n_lists, n_seeds = len(score["returns"]), len(result["seeds"])

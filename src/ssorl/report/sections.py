@@ -116,6 +116,8 @@ def labels(result: dict) -> Section | None:
     )
     if len(result["seeds"]) > 1:
         text += f" Errors are means over the seeds; errors by return are of seed {result['seeds'][0]}."
+    if idm.get("advice"):
+        text += f" Before training, the {idm['advice']}."
     panels = []
     if idm["by_dimension"]:
         panels.append(_by_dimension(idm))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from ssorl.idm.outlook import doubtful_sentence
 from ssorl.report.axes import Value, known
 
 NAMES = {"baseline": "baseline", "ss": "SS", "oracle": "oracle"}
@@ -101,7 +102,7 @@ def caveats(result: dict) -> list[str]:
             if hidden
             else "The true actions of the unlabelled trajectories are not known, so there is no oracle to compare with."
         )
-    out += _one_seed(result)
+    out += _one_seed(result) + _doubtful(result)
     if "ss" in scores and "baseline" in scores and _overlap(scores["ss"], scores["baseline"]):
         out.append("The intervals of SS and the baseline overlap, so their difference may be chance.")
     return out
@@ -172,6 +173,16 @@ def _one_seed(result: dict) -> list[str]:
         return []
     over = "start states" if result["kind"] == "fqe" else "evaluation episodes"
     return [f"One seed: the intervals are over {over} only, and the score of another seed may lie outside them."]
+
+
+def _doubtful(result: dict) -> list[str]:
+    """Return what was done with the proxy actions of doubtful trajectories, given the first seed's numbers."""
+    entry = (result["idm"] or {}).get("doubtful")
+    if not entry or entry["action"] == "keep":
+        return []
+    sentence = doubtful_sentence({**entry, **{k: entry[k][0] for k in ("trajectories", "proxy_actions")}})
+    seed = f" (seed {result['seeds'][0]})" if len(result["seeds"]) > 1 else ""
+    return [f"{sentence[:1].upper()}{sentence[1:]}{seed}."] if sentence else []
 
 
 def _pairs(result: dict) -> list[tuple[dict, dict]]:

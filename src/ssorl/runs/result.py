@@ -9,6 +9,8 @@ import numpy as np
 
 from ssorl.data.episodes import Episodes
 from ssorl.idm.fill import LabelledData
+from ssorl.idm.outlook import advise
+from ssorl.idm.worth import doubtful_report
 from ssorl.pipeline.algorithm1 import Outcome, SplitData
 from ssorl.pipeline.plan import Plan, SplitKey
 from ssorl.report.schema import SCHEMA
@@ -195,6 +197,22 @@ def _idm(plan: Plan, filled: list[LabelledData], scale: ReturnScale) -> dict | N
             [value, None if b["rmse"] is None else b["rmse"] ** 2, b["std"]]
             for value, b in zip(returns, bins, strict=True)
         ],
+        **_forecast(plan, filled),
+    }
+
+
+def _forecast(plan: Plan, filled: list[LabelledData]) -> dict:
+    """Return the entries of `idm` about the forecast label error: means over the seeds, and counts for each seed."""
+    doubtful = [entry for labelled in filled if (entry := doubtful_report(labelled, plan.use.when_doubtful))]
+    if not doubtful:
+        return {}
+    forecasts = [f for labelled in filled if (f := labelled.report.get("forecast"))]
+    mean = {key: float(np.mean([f[key] for f in forecasts])) for key in ("mse", "low", "high")} if forecasts else None
+    counts = {key: [entry[key] for entry in doubtful] for key in ("trajectories", "proxy_actions")}
+    return {
+        "forecast": mean,
+        "advice": advise(**mean) if mean else None,
+        "doubtful": {"action": plan.use.when_doubtful, **counts},
     }
 
 

@@ -20,6 +20,7 @@ from ssorl.data.meta import DESCRIPTIVE
 from ssorl.data.split import Third
 from ssorl.idm.base import IdmSpec
 from ssorl.idm.label import Labeller
+from ssorl.idm.outlook import Doubtful
 from ssorl.pipeline.algorithm1 import run as algorithm
 from ssorl.pipeline.hooks import Listener
 from ssorl.pipeline.plan import Plan, as_config, make_plan
@@ -93,6 +94,10 @@ def run(
     past: int | None = None,
     future: int | None = None,
     soft_limits: bool | None = None,
+    when_doubtful: Doubtful = "keep",
+    label_weights: bool = False,
+    true_share: float | None = None,
+    label_samples: bool = False,
     **choices: Any,
 ) -> Result:
     """Train baseline, SS and oracle on a dataset by Algorithm 1, evaluate them, and write everything to a run folder.
@@ -131,6 +136,11 @@ def run(
         past: states before s_t that the model sees; by default, the model's own number, which may depend on the data.
         future: states after s_{t+1} that it sees; likewise.
         soft_limits: keep proxy actions off the limits of their range; by default, the blend does so.
+        when_doubtful: use of proxy actions of trajectories whose forecast error (MSE) is above 0.05: "keep" them,
+            "weight" them less, the less the larger the error, or "drop" them. Needs a model that forecasts its error.
+        label_weights: weigh each proxy action by its predicted variance v, with 0.05 / (0.05 + v).
+        true_share: share of true actions in the batches of SS; by default, their share of the data.
+        label_samples: draw each proxy action once from its normal distribution, in place of its mean.
         **choices: no other arguments exist; one that is given raises SsorlError.
 
     Returns:

@@ -40,7 +40,9 @@ class TrainingRun(NamedTuple):
 
     eps: Episodes  # trajectories; their actions are the run's labels
     seed: int = 0
-    steps: np.ndarray | None = None  # steps to train on: indices, or a mask of all; None: all that the agent can use
+    # Steps to train on: a mask of all, or indices, of which one that occurs twice is drawn twice as often; None: all
+    # that the agent can use.
+    steps: np.ndarray | None = None
 
 
 class Snapshot(NamedTuple):

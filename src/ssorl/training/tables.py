@@ -66,7 +66,9 @@ def shape_for(data: Sequence[Dataset], groups: Sequence[Sequence[int]], n_pool: 
     """
     if len(data) == 1:
         eps = data[0].eps
-        return Shape(eps.n_steps, len(eps.obs), eps.n_steps, min(eps.n_steps, round_up(n_pool)))
+        # A pool in which steps occur several times may be longer than the dataset.
+        n_pool = min(eps.n_steps, round_up(n_pool)) if n_pool <= eps.n_steps else round_up(n_pool)
+        return Shape(eps.n_steps, len(eps.obs), eps.n_steps, n_pool)
 
     def longest(lengths: list[int]) -> int:
         return round_up(max(sum(lengths[n] for n in set(group)) for group in groups))
