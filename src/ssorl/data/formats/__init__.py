@@ -132,7 +132,16 @@ def _with_columns(format: Format | None, columns: Columns, path: Path) -> Any:
 
 
 def open_parts(name: str | Path, format: str | None = None, options: ReadOptions = READ_ALL) -> PartReader:
-    """What `load` would load, to be read some trajectories at a time, or a sentence that says why it cannot be."""
+    """Return a reader that yields the trajectories of a dataset in parts.
+
+    Args:
+        name: as for `load`.
+        format: as for `load`.
+        options: see `ReadOptions`.
+
+    Raises:
+        DataError: the dataset cannot be read, or not in parts.
+    """
     path, prefix, source = locate(name), str(name).partition("/")[0], str(name)
     if format is None and prefix in COLLECTIONS and not os.path.exists(path):
         collection = import_module(COLLECTIONS[prefix])
@@ -151,7 +160,7 @@ def open_parts(name: str | Path, format: str | None = None, options: ReadOptions
 
 
 def _sniffed(path: Path) -> Format:
-    """The format that a file or folder is in; installed ones are imported only if no other recognises it."""
+    """Return the format of a file or folder; installed formats are imported only if no other recognises it."""
     for known in FORMATS.names():
         module = _format(known)
         if module.sniff(path):
@@ -250,7 +259,7 @@ def writer(path: str | Path, format: str | Format | None = None, force: bool = F
 
 
 def _by_suffix(path: Path) -> str:
-    """The name of the format that the name of a file asks for."""
+    """Return the name of the format that a suffix stands for."""
     if path.suffix in SUFFIXES:
         return SUFFIXES[path.suffix]
     for name, format in FORMATS.installed() if path.suffix else ():
@@ -263,7 +272,7 @@ def _by_suffix(path: Path) -> str:
 
 
 def _chosen(format: str | Format) -> Format:
-    """The format that the caller named; files never name one."""
+    """Return the format that the caller named; files never name one."""
     return _format(TrustedName(format)) if isinstance(format, str) else check_format(type(format).__name__, format)
 
 

@@ -9,7 +9,7 @@ from ssorl.utils.errors import DataError
 
 
 def is_numeric(kind) -> bool:
-    """Whether a column of that type holds numbers, or vectors of numbers."""
+    """Return whether a column of that type holds numbers, or vectors of numbers."""
     import pyarrow.types as t
 
     if t.is_list(kind) or t.is_fixed_size_list(kind) or t.is_large_list(kind):
@@ -18,7 +18,7 @@ def is_numeric(kind) -> bool:
 
 
 def is_sized(column) -> bool:
-    """Whether a column tells the size of its vectors: one that is empty throughout may not."""
+    """Return whether the size of the vectors in a column is known: not in one of variable size without values."""
     import pyarrow.types as t
 
     return column.null_count < len(column) or t.is_fixed_size_list(column.type)
@@ -83,7 +83,7 @@ def index(table, name: str, src: str) -> np.ndarray:
 
 
 def column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
-    """One column as [rows, size]; rows without a value are NaN where that is allowed."""
+    """Return a column as [rows, size]; rows without a value are NaN if `nullable`."""
     import pyarrow as pa
 
     column = table.column(name).combine_chunks()
@@ -96,12 +96,12 @@ def column(table, name: str, src: str, nullable: bool = False) -> np.ndarray:
         return as_floats(column.to_numpy(zero_copy_only=False))[:, None]
     if not column.null_count:
         return _as_matrix(column, name, src)
-    there = ~np.asarray(column.is_null())
-    if not there.any():
+    known = ~np.asarray(column.is_null())
+    if not known.any():
         return np.full((len(column), column.type.list_size), np.nan, np.float32)
     rows = _as_matrix(column.drop_null(), name, src)
     out = np.full((len(column), rows.shape[1]), np.nan, rows.dtype)
-    out[there] = rows
+    out[known] = rows
     return out
 
 
@@ -124,7 +124,7 @@ def _as_matrix(column, name: str, src: str) -> np.ndarray:
 
 
 def vectors(pa, array: np.ndarray):
-    """An array [rows, size] as a column of vectors."""
+    """Return an array [rows, size] as a column of vectors."""
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
 
 

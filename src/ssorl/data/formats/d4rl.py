@@ -34,18 +34,18 @@ FLAGS = ("dones", "done", "terminated", "terminations", "truncated", "truncation
 
 
 def sniff(path: Path) -> bool:
-    """Whether it is an HDF5 file."""
+    """Return whether it is an HDF5 file."""
     return first_bytes(path, 8) == MAGIC
 
 
 def task_of(name: str) -> str | None:
-    """The task a D4RL name speaks of: `hopper_medium-v2` is hopper, `maze2d-umaze-dense-v1` that maze."""
+    """Return the task in a D4RL name: `hopper_medium-v2` is hopper, `maze2d-umaze-dense-v1` that maze; else None."""
     name = name.replace("_", "-")
     return next((task for task in SCORES if re.match(rf"{task}(-|$)", name)), None)
 
 
 def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
-    """Read and check one file. Where an episode's last observation is unknown its last step is dropped."""
+    """Read and check a file; the last step of an episode is dropped if the state after it is unknown."""
     with parser_errors(str(path), KIND), h5py.File(path, "r") as file:
         plan = _layout(file, path, options)
         raw = _part(plan, 0, len(plan.bounds) - 1)
@@ -54,7 +54,7 @@ def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
 
 
 def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
-    """The same file, to be read some episodes at a time."""
+    """Return a reader of some episodes at a time."""
     with parser_errors(str(path), KIND), h5py.File(path, "r") as file:
         plan = _layout(file, path, options)
         acts = () if plan.act is None else (block for _, block in _blocks(plan.act, 0, len(plan.act)))
@@ -71,7 +71,7 @@ def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
 
 
 class Layout(NamedTuple):
-    """What lies where in a file."""
+    """The datasets of a file, and where its episodes begin and end."""
 
     obs: h5py.Dataset
     nxt: h5py.Dataset | None  # next_observations
@@ -80,13 +80,14 @@ class Layout(NamedTuple):
     bounds: np.ndarray  # [E+1]: the first row of each episode, then the row past the last
     ended: np.ndarray  # [E] bool: which terminated
     meta: Meta
-    named: bool  # it is the file's name alone that tells the range of the actions
-    breaks: np.ndarray | None  # the rows whose next state is not the row that follows, if they had to be found
+    named: bool  # only the name of the file gives the range of the actions
+    breaks: np.ndarray | None  # rows whose next state is not the row that follows; None: not needed
 
 
 def _layout(file: h5py.File, path: Path, options: ReadOptions, breaks: np.ndarray | None = None) -> Layout:
-    """Where episodes begin and end, after the datasets are found to agree. Only the flags are read, or, where the file
-    marks no timeouts and `breaks` are not given, the states.
+    """Return where episodes begin and end, after checks that the datasets agree.
+
+    Only the flags are read. Where the file marks no timeouts and `breaks` are not given, the states are read too.
     """
     src, task = str(path), task_of(path.stem)
     names = set(file)  # the links themselves: `in file` would follow them, out of the file if they lead there
@@ -147,7 +148,7 @@ def _layout(file: h5py.File, path: Path, options: ReadOptions, breaks: np.ndarra
 
 
 def _part(plan: Layout, first: int, last: int) -> Raw:
-    """The episodes from one number up to another."""
+    """Return the episodes from one index up to another."""
     bounds = plan.bounds[first : last + 1]
     a, b = int(bounds[0]), int(bounds[-1])
     lengths, ends = np.diff(bounds), bounds[1:] - 1 - a
@@ -184,13 +185,13 @@ def _part(plan: Layout, first: int, last: int) -> Raw:
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
-    """Write D4RL's layout, `next_observations` and `timeouts` included; missing actions are NaN, extras under infos."""
+    """Write D4RL's layout with `next_observations` and `timeouts`; missing actions are NaN, extras in `infos`."""
     save_parts(header_of(eps), iter([(eps, extras)]), path)
 
 
-def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
+def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> None:
     """Write the same from trajectories that come some at a time."""
-    check_free_space(path, what)
+    check_free_space(path, header)
     with h5py.File(path, "w", rdcc_nbytes=CACHE) as file:
         at, made = 0, {}
         for eps, extras in parts:
@@ -205,16 +206,16 @@ def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
             }
             for name, values in columns.items():
                 if name not in made:
-                    shape = (what.n_steps, *values.shape[1:])
+                    shape = (header.n_steps, *values.shape[1:])
                     compression = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
                     made[name] = file.create_dataset(name, shape, values.dtype, **compression)
                 made[name][at : at + len(values)] = values
             at += eps.n_steps
-        attach_meta(file, what.meta)
+        attach_meta(file, header.meta)
 
 
 def _marked(file: h5py.File, name: str, n: int, src: str) -> np.ndarray:
-    """The rows whose flag is set, [n] int64, ascending."""
+    """Return the rows whose flag is set, [n] int64, ascending."""
     flags = dataset(file, name, src)
     if flags.size != n:
         raise DataError(f"{src}: {flags.size} {name} but {n} observations; the arrays must be equally long")
@@ -237,7 +238,7 @@ def _scatter(data: h5py.Dataset, first: int, rows: np.ndarray, out: np.ndarray) 
 
 
 def _breaks(obs: h5py.Dataset, nxt: h5py.Dataset | None) -> np.ndarray:
-    """The rows whose next state is not the row that follows, ascending: an episode ended there."""
+    """Return the rows whose next state is not the row that follows, ascending: an episode ended there."""
     found = [np.array([], np.int64)]
     for a, block in _blocks(nxt, 0, len(obs) - 1) if nxt is not None else ():
         after = obs[a + 1 : a + 1 + len(block)].astype(np.float32, copy=False)
@@ -246,7 +247,7 @@ def _breaks(obs: h5py.Dataset, nxt: h5py.Dataset | None) -> np.ndarray:
 
 
 def _cut_at_horizon(terminals: np.ndarray, n: int, horizon: int) -> np.ndarray:
-    """Timeouts every `horizon` steps since the last ending, as D4RL does for files that mark none."""
+    """Return timeouts every `horizon` steps after the last end, as D4RL does for files that mark none."""
     first = np.concatenate([[0], terminals + 1])
     count = np.diff(np.concatenate([first, [n]])) // horizon
     number = ranges(np.ones_like(count), count)  # 1, 2, … within each stretch
@@ -254,7 +255,7 @@ def _cut_at_horizon(terminals: np.ndarray, n: int, horizon: int) -> np.ndarray:
 
 
 def _named_meta(src: str, task: str | None, n_act: int) -> Meta:
-    """What the name of a file says."""
+    """Return the metadata that the name of a file gives."""
     if task is None:
         return Meta(source=src)
     ref = SCORES[task]
@@ -263,7 +264,7 @@ def _named_meta(src: str, task: str | None, n_act: int) -> Meta:
 
 
 def _fitting(plan: Layout, acts: Iterable[np.ndarray]) -> Meta:
-    """The metadata, less a range that the name alone speaks of and some action leaves."""
+    """Return the metadata, without the range that the name gives if some action leaves it."""
     slack = 1 + 2 * RANGE_TOL  # what `build` forgives
     if not plan.named or not any((np.abs(block) > slack).any() for block in acts):
         return plan.meta

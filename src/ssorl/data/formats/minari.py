@@ -28,22 +28,22 @@ KIND = "a Minari dataset"
 
 
 def sniff(path: Path) -> bool:
-    """Whether it is a Minari dataset folder, or the `data` folder inside one."""
+    """Return whether it is the folder of a Minari dataset, or the `data` folder in one."""
     return _data_folder(path) is not None
 
 
 def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
-    """Read the dataset in a folder."""
+    """Read and check the dataset in a folder."""
     return _load(path, str(path), options)
 
 
 def load_id(name: str, options: ReadOptions = READ_ALL) -> Episodes:
-    """Read the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
+    """Read and check the dataset with this Minari id; Minari downloads it if it is not on this machine."""
     return _load(local_path(name), f"minari/{name}", options)
 
 
 def local_path(name: str) -> Path:
-    """The folder of the dataset with this Minari id, downloaded by Minari if it is not on this machine."""
+    """Return the folder of the dataset with this Minari id; Minari downloads it if it is not on this machine."""
     folder = _root() / name
     if _data_folder(folder) is None:
         with _quiet():
@@ -60,7 +60,7 @@ def _load(path: Path, src: str, options: ReadOptions) -> Episodes:
 
 
 def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
-    """The dataset in a folder, to be read some episodes at a time."""
+    """Return a reader of some episodes at a time."""
     src = str(path)
     with _quiet(), parser_errors(src, KIND):
         dataset = _open(path, src)
@@ -96,7 +96,7 @@ def _open(path: Path, src: str):
 
 
 def _guard(folder: Path, src: str) -> None:
-    """Refuse what Minari would follow, run or reserve memory for on a file's word."""
+    """Raise DataError if a file makes Minari follow links, run code or reserve too much memory."""
     stored = json.loads((folder / "metadata.json").read_text())
     if not all(isinstance(stored.get(f"{kind}_space"), str) for kind in ("observation", "action")):
         # Minari would look them up in the environment, whose code the file names and gym.make would run.
@@ -123,7 +123,7 @@ def _guard(folder: Path, src: str) -> None:
 
 
 def _fault(name: str, item: object) -> str | None:
-    """What is wrong with something in Minari's HDF5 file."""
+    """Return what is wrong with an object in Minari's HDF5 file, or None."""
     if not isinstance(item, h5py.Dataset):
         return None
     if item.dtype.kind not in "fiub" and "/infos/" not in name:
@@ -134,7 +134,7 @@ def _fault(name: str, item: object) -> str | None:
 
 @contextmanager
 def _without_infos() -> Iterator[None]:
-    # Nothing here needs them, and a damaged text in them would hold libhdf5 for ever (see d4rl.py).
+    # Infos are not needed, and libhdf5 loops forever on damaged text in them (see hdf5.py).
     from minari.dataset._storages import hdf5_storage as storage
 
     kept = storage._decode_info
@@ -150,20 +150,20 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
     save_parts(header_of(eps), iter([(eps, extras)]), path)
 
 
-def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
+def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> None:
     """Write the same from trajectories that come some at a time."""
-    check_free_space(path, what)
+    check_free_space(path, header)
     require("minari")
     with _quiet():
         from gymnasium.spaces import Box
         from minari.dataset.minari_storage import MinariStorage
 
         (path / "data").mkdir(parents=True)
-        meta = what.meta
+        meta = header.meta
         storage = MinariStorage.new(
             (path / "data").resolve(),  # Minari joins a relative path to itself
-            observation_space=Box(-np.inf, np.inf, (what.n_obs,), np.float32),
-            action_space=Box(meta.low, meta.high, (what.n_act,), np.float32),
+            observation_space=Box(-np.inf, np.inf, (header.n_obs,), np.float32),
+            action_space=Box(meta.low, meta.high, (header.n_act,), np.float32),
         )
         name = re.sub(r"[^-\w]", "-", path.name)  # an id that Minari can take apart again
         name = name if re.search(r"[^-]-v\d+$", name) else f"{name}-v0"
@@ -175,7 +175,7 @@ def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
 
 
 def _buffers(parts: Iterator[LabelledPart]):
-    """Episodes as Minari takes them, one by one."""
+    """Yield episodes as Minari's buffers."""
     from minari.data_collector import EpisodeBuffer
 
     number = 0
@@ -195,7 +195,7 @@ def _buffers(parts: Iterator[LabelledPart]):
 
 
 def _infos(extras: dict[str, np.ndarray], a: int, b: int) -> dict[str, np.ndarray] | None:
-    """The extras of steps a to b as Minari keeps infos: the row of `reset` first (here zeros), then one a step."""
+    """Return the extras of steps a to b as Minari keeps infos: zeros for `reset`, then a row per step."""
     if not extras:
         return None
     return {name: np.concatenate([np.zeros_like(rows[:1]), rows[a:b]]) for name, rows in extras.items()}
@@ -228,7 +228,7 @@ def _root() -> Path:
 
 
 def local_ids() -> list[str]:
-    """The ids of the Minari datasets on this machine."""
+    """Return the ids of the Minari datasets on this machine."""
     root = _root()
     return sorted(str(p.parent.parent.relative_to(root)) for p in root.rglob("data/metadata.json"))
 
@@ -265,7 +265,7 @@ def _trajectory(ep, src: str) -> Trajectory:
 
 
 def _flatten(obs: object) -> np.ndarray:
-    """[T+1, …] arrays, or a dict or tuple of them, as [T+1, O], dict keys in alphabetical order as Gymnasium does."""
+    """Return arrays [T+1, …], or a dict or tuple of them, as [T+1, O], keys in alphabetical order as in Gymnasium."""
     if isinstance(obs, dict):
         return np.concatenate([_flatten(obs[k]) for k in sorted(obs)], axis=1)
     if isinstance(obs, tuple):

@@ -2,7 +2,7 @@
 
 Layout: `obs [S+E, O]`, `act [S, A]` and `rew [S]` (optional; NaN = missing), `terminated [S]`, `start [E+1]`
 (first step of each trajectory, then S), and `meta`, UTF-8 JSON as bytes (optional). Other arrays, such as those that
-`ssorl label` adds, are passed over. Nothing in it is pickled.
+`ssorl label` adds, are ignored. Nothing in it is pickled.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ssorl.data.validate import READ_ALL, Raw, ReadOptions, build, escaped, firs
 from ssorl.utils.errors import DataError
 
 KIND = "an ssorl .npz"
-LARGEST_RATIO = 1100  # deflate cannot shrink by more than about 1,030; past it the sizes are a lie
+LARGEST_RATIO = 1100  # deflate cannot compress by more than about 1,030, so larger sizes are wrong
 
 
 def sniff(path: Path) -> bool:
-    """Whether it is a zip file."""
+    """Return whether it is a zip file."""
     return first_bytes(path, 4) == b"PK\x03\x04"
 
 
 def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
-    """Read and check one file."""
+    """Read and check a file."""
     src = str(path)
     with parser_errors(src, KIND), zipfile.ZipFile(path) as archive:
         names, start, meta = _outline(archive, src)
@@ -49,7 +49,7 @@ def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
 
 
 def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
-    """The same file, to be read some trajectories at a time: all its arrays side by side, front to back."""
+    """Return a reader of some trajectories at a time, which reads all arrays side by side, from front to back."""
     src = str(path)
     with parser_errors(src, KIND), zipfile.ZipFile(path) as archive:
         names, start, meta = _outline(archive, src)
@@ -58,13 +58,15 @@ def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
     def read(size: int) -> Iterator[Raw]:
         with zipfile.ZipFile(path) as archive, ExitStack() as stack:
             rows = {name: stack.enter_context(RowReader(archive, name, src)) for name in sorted(wanted & names)}
-            for name, one in rows.items():
-                due = n_steps + (len(start) - 1 if name == "obs" else 0)
-                if one.shape[0] != due:
-                    raise DataError(f"{src}: {one.shape[0]} rows of {name} where {due} are due; write the file again")
+            for name, reader in rows.items():
+                expected = n_steps + (len(start) - 1 if name == "obs" else 0)
+                if reader.shape[0] != expected:
+                    raise DataError(
+                        f"{src}: {reader.shape[0]} rows of {name} where {expected} are due; write the file again"
+                    )
             for first, last in part_bounds(start, size):
                 steps, n = int(start[last] - start[first]), last - first
-                got = {name: one.read(steps + n if name == "obs" else steps) for name, one in rows.items()}
+                got = {name: reader.read(steps + n if name == "obs" else steps) for name, reader in rows.items()}
                 rew = got.get("rew", np.full(steps, np.nan, np.float32))
                 ended = got["terminated"].astype(bool) if "terminated" in got else np.zeros(steps, bool)
                 yield Raw(got["obs"], got.get("act"), rew, ended, np.diff(start[first : last + 1]))
@@ -73,15 +75,15 @@ def open_parts(path: Path, options: ReadOptions = READ_ALL) -> PartReader:
 
 
 def _outline(archive: zipfile.ZipFile, src: str) -> tuple[set[str], np.ndarray, Meta]:
-    """Which arrays there are, where trajectories begin, and what the file says of itself."""
+    """Return the names of the arrays, where trajectories begin, and the metadata."""
     if any(info.comment for info in archive.filelist):
         # One wrong bit in the length of a comment, and all arrays behind it are gone: the endings, for one.
-        raise DataError(f"{src}: its directory is damaged, so that arrays may be missing; write or copy it again")
+        raise DataError(f"{src}: its directory is damaged, so arrays may be missing; write or copy it again")
     names = {n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")}
-    lacking = {"obs", "start"} - names
-    if lacking:
+    missing = {"obs", "start"} - names
+    if missing:
         raise DataError(
-            f"{src}: has no array named {', '.join(sorted(lacking))}; ssorl's layout is "
+            f"{src}: has no array named {', '.join(sorted(missing))}; ssorl's layout is "
             "obs, act, rew, terminated, start (docs/data.md)"
         )
     start = read_array(archive, "start", src)
@@ -110,16 +112,16 @@ def _outline(archive: zipfile.ZipFile, src: str) -> tuple[set[str], np.ndarray, 
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray] | None = None) -> None:
-    """Write one file, the extras as further arrays; the caller makes it atomic."""
+    """Write a file, the extras as further arrays; the caller makes it atomic."""
     arrays = {n: getattr(eps, n) for n in ("obs", "act", "rew", "terminated", "start")}
     with path.open("wb") as file:  # an open file keeps numpy from adding a suffix of its own
         np.savez(file, allow_pickle=False, **{"meta": _meta_array(eps.meta), **arrays, **(extras or {})})
 
 
-def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
+def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> None:
     """Write the same from trajectories that come some at a time.
 
-    A zip takes one array after another, so each grows in a file of its own beside `path` before it moves in.
+    A zip takes one array after another, so each array grows in a file beside `path` and is then copied into the zip.
     """
     kinds: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
     lengths = []
@@ -133,15 +135,19 @@ def save_parts(what: Header, parts: Iterator[LabelledPart], path: Path) -> None:
                     kinds[name] = rows.dtype, rows.shape[1:]
                 files[name].write(np.ascontiguousarray(rows).data)
     with zipfile.ZipFile(path, "w") as archive:
-        for name, array in (("meta", _meta_array(what.meta)), ("start", offsets(np.concatenate(lengths)))):
+        for name, array in (("meta", _meta_array(header.meta)), ("start", offsets(np.concatenate(lengths)))):
             with archive.open(f"{name}.npy", "w") as out:
                 np.lib.format.write_array(out, array, (1, 0), allow_pickle=False)
         for name, (dtype, row) in kinds.items():
-            n_rows = what.n_steps + (what.n_episodes if name == "obs" else 0)
-            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_rows, *row)}
+            n_rows = header.n_steps + (header.n_episodes if name == "obs" else 0)
+            array_header = {
+                "descr": np.lib.format.dtype_to_descr(dtype),
+                "fortran_order": False,
+                "shape": (n_rows, *row),
+            }
             grown = path.with_name(f"{path.name}.{name}")
             with archive.open(f"{name}.npy", "w", force_zip64=True) as out, grown.open("rb") as body:
-                np.lib.format.write_array_header_1_0(out, header)
+                np.lib.format.write_array_header_1_0(out, array_header)
                 shutil.copyfileobj(body, out, 1 << 20)
             grown.unlink()
 
@@ -151,17 +157,17 @@ def _meta_array(meta: Meta) -> np.ndarray:
 
 
 class RowReader:
-    """An array in the archive, open at its first row."""
+    """An array in an archive, read from its first row on."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, src: str) -> None:
-        """Read its header."""
+        """Open the array and read its header."""
         info = _member(archive, name, src)
         self.file, self.name, self.src = archive.open(info), name, src
         try:
             self.shape, self.fortran, self.dtype = _header(self.file, name, src)
-            there = info.file_size - self.file.tell()
-            if there != int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize:
-                raise DataError(f"{src}: {name} is cut short ({there} bytes for shape {self.shape}); write it again")
+            stored = info.file_size - self.file.tell()
+            if stored != int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize:
+                raise DataError(f"{src}: {name} is cut short ({stored} bytes for shape {self.shape}); write it again")
         except Exception:
             self.file.close()
             raise
@@ -173,7 +179,7 @@ class RowReader:
         self.file.close()
 
     def read(self, n: int) -> np.ndarray:
-        """The next `n` rows."""
+        """Return the next `n` rows."""
         if self.fortran and len(self.shape) > 1:
             raise DataError(f"{self.src}: {self.name} is stored column by column; write it again row by row (order C)")
         size = n * int(np.prod(self.shape[1:], dtype=object)) * self.dtype.itemsize
@@ -185,10 +191,10 @@ class RowReader:
 
 def _member(archive: zipfile.ZipFile, name: str, src: str) -> zipfile.ZipInfo:
     info = archive.getinfo(f"{name}.npy")
-    there = min(info.compress_size, os.fstat(archive.fp.fileno()).st_size)  # type: ignore[union-attr]
-    if info.file_size > LARGEST_RATIO * max(there, 1):
+    stored = min(info.compress_size, os.fstat(archive.fp.fileno()).st_size)  # type: ignore[union-attr]
+    if info.file_size > LARGEST_RATIO * max(stored, 1):
         raise DataError(
-            f"{src}: {name} claims {info.file_size} bytes but takes up {there}, which no array does; write it again"
+            f"{src}: {name} claims {info.file_size} bytes but takes up {stored}, which no array does; write it again"
         )
     return info
 
@@ -203,7 +209,7 @@ def _header(file: IO[bytes], name: str, src: str) -> tuple[tuple[int, ...], bool
 
 
 def read_array(archive: zipfile.ZipFile, name: str, src: str) -> np.ndarray:
-    """One array, after its header is found to agree with the bytes that are there."""
+    """Return an array, after a check that its header agrees with the bytes that are stored."""
     with archive.open(_member(archive, name, src)) as file:
         shape, fortran, dtype = _header(file, name, src)
         raw = file.read()
@@ -213,32 +219,32 @@ def read_array(archive: zipfile.ZipFile, name: str, src: str) -> np.ndarray:
 
 
 def meta_from_json(text: str, src: str) -> Meta:
-    """Metadata from JSON, only the known fields, only plain values."""
+    """Return metadata from JSON: known fields and plain values only."""
     known = {f.name for f in fields(Meta)}
     try:
-        found = {k: v for k, v in json.loads(text).items() if k in known}
+        values = {k: v for k, v in json.loads(text).items() if k in known}
         for name in ("act_low", "act_high"):
-            found[name] = tuple(float(x) for x in found.get(name, ()))
-            if not all(map(math.isfinite, found[name])):
-                raise ValueError(f"{name} {found[name]}")
+            values[name] = tuple(float(x) for x in values.get(name, ()))
+            if not all(map(math.isfinite, values[name])):
+                raise ValueError(f"{name} {values[name]}")
         for name in ("random_return", "expert_return"):
-            found[name] = None if found.get(name) is None else float(found[name])
-            if found[name] is not None and not math.isfinite(found[name]):
-                raise ValueError(f"{name} {found[name]}")
-        if found["random_return"] is not None and found["random_return"] == found["expert_return"]:
-            raise ValueError(f"random_return and expert_return are both {found['random_return']}")
+            values[name] = None if values.get(name) is None else float(values[name])
+            if values[name] is not None and not math.isfinite(values[name]):
+                raise ValueError(f"{name} {values[name]}")
+        if values["random_return"] is not None and values["random_return"] == values["expert_return"]:
+            raise ValueError(f"random_return and expert_return are both {values['random_return']}")
         for name in ("notes", "state_names", "action_names"):
-            found[name] = tuple(str(n) for n in found.get(name, ()))
+            values[name] = tuple(str(n) for n in values.get(name, ()))
         for name in ("state_parts", "action_parts"):
-            found[name] = tuple((str(part), int(size)) for part, size in found.get(name, ()))
-        found["fps"] = None if found.get("fps") is None else float(found["fps"])
-        if found["fps"] is not None and not 0 < found["fps"] < math.inf:
-            raise ValueError(f"fps {found['fps']}")
-        found["robot"] = None if found.get("robot") is None else str(found["robot"])
-        found["env"] = None if found.get("env") is None else str(found["env"])
-        if found.get("act_range", "assumed") not in ("declared", "assumed", "inferred"):
-            raise ValueError(f"act_range {found['act_range']!r}")
-        return Meta(**{**found, "source": src})
+            values[name] = tuple((str(part), int(size)) for part, size in values.get(name, ()))
+        values["fps"] = None if values.get("fps") is None else float(values["fps"])
+        if values["fps"] is not None and not 0 < values["fps"] < math.inf:
+            raise ValueError(f"fps {values['fps']}")
+        values["robot"] = None if values.get("robot") is None else str(values["robot"])
+        values["env"] = None if values.get("env") is None else str(values["env"])
+        if values.get("act_range", "assumed") not in ("declared", "assumed", "inferred"):
+            raise ValueError(f"act_range {values['act_range']!r}")
+        return Meta(**{**values, "source": src})
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as err:
         raise DataError(
             f"{src}: its metadata cannot be read ({escaped(err)}); remove it or write the file again"

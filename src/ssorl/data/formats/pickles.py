@@ -27,17 +27,17 @@ from ssorl.data.validate import READ_ALL, ReadOptions, escaped, first_bytes, par
 from ssorl.envs.scores import SCORES
 from ssorl.utils.errors import DataError
 
-LARGEST_RATIO = 100  # numbers a byte: one trajectory may be referred to often, but not without end
+LARGEST_RATIO = 100  # numbers per byte: a pickle may refer to one array many times, but not without limit
 NUMBERS = "?bhilqBHILQefd"  # the type codes that may come out of a file
 
 
 def sniff(path: Path) -> bool:
-    """Whether it starts like a pickle of protocol 2 or later (or 0 and 1, by its name)."""
+    """Return whether it starts like a pickle of protocol 2 or later, or has the suffix of one (protocols 0 and 1)."""
     return first_bytes(path, 1) == b"\x80" or (path.is_file() and path.suffix in (".pkl", ".pickle"))
 
 
 def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
-    """Read and check one file."""
+    """Read and check a file."""
     src, task = str(path), task_of(path.stem)
     with parser_errors(src, "a pickled list of trajectories"), path.open("rb") as file:
         if path.stat().st_size == 0:
