@@ -45,7 +45,7 @@ def flag(text: str) -> Any:
     return tyro.conf.arg(help=text, help_behavior_hint="")
 
 
-Setup = Literal["coupled", "decoupled", "wide"]
+Setup = Literal["coupled", "decoupled", "wide", "suggested"]
 Third = Literal["low", "med", "high"]
 Preset = Literal["auto", "quick", "paper"]
 FORMATS = "npz, d4rl, minari, lerobot, parquet, pickle, robomimic, zarr"  # that are read and written
@@ -138,7 +138,7 @@ class DataOptions(DataSource):
 class SplitOptions:
     """Which actions to hide, by one of the paper's setups."""
 
-    setup: Annotated[Setup | None, arg("{coupled,decoupled,wide}", "how to draw the split", "coupled")] = None
+    setup: Annotated[Setup | None, arg("{coupled,decoupled,wide,suggested}", "how to draw the split", "coupled")] = None
     fraction: Fraction = None
     quality: Annotated[float | None, arg("Q", QUALITY_HELP, 50)] = None
     labelled_third: LabelledThird = None
@@ -158,7 +158,7 @@ class SplitOptions:
             SsorlError: an option belongs to another setup.
             DataError: the split cannot be drawn from these trajectories.
         """
-        from ssorl.data import split
+        from ssorl.data import cover, split
 
         setup = self.setup or "coupled"
         field_of = {  # parameter of the setup -> our field
@@ -170,12 +170,14 @@ class SplitOptions:
                 "unlabelled_fraction": "unlabelled_fraction",
             },
             "wide": {},
+            "suggested": {"fraction": "fraction"},
         }[setup]
         if unused := self.given("file", "setup", "seed", *field_of.values()):
             options = ", ".join(map(option_name, unused))
             raise SsorlError(f"{options} has no effect in the {setup} setup; choose another setup with --setup")
         values = {name: getattr(self, field) for name, field in {**field_of, "seed": "seed"}.items()}
-        return getattr(split, setup)(eps, **{name: value for name, value in values.items() if value is not None})
+        draw = getattr(cover if setup == "suggested" else split, setup)
+        return draw(eps, **{name: value for name, value in values.items() if value is not None})
 
 
 @dataclass(frozen=True)
