@@ -22,6 +22,7 @@ from ssorl.cli.options import QUIET, flag
 from ssorl.cli.run import Run
 from ssorl.cli.stop import stoppable
 from ssorl.cli.study import Study
+from ssorl.cli.suggest import Suggest
 from ssorl.cli.words import COMMON, check, descend
 from ssorl.utils.errors import SsorlError
 from ssorl.utils.version import __version__
@@ -39,6 +40,7 @@ class Cli:
         | Annotated[Study, subcommand("study", Study)]
         | Annotated[Data, subcommand("data", Data)]
         | Annotated[Audit, subcommand("audit", Audit)]
+        | Annotated[Suggest, subcommand("suggest", Suggest)]
         | Annotated[Label, subcommand("label", Label)]
         | Annotated[Evaluate, subcommand("evaluate", Evaluate)]
         | Annotated[Export, subcommand("export", Export)]
