@@ -101,7 +101,14 @@ def _named(wanted: Sequence[str], names: Sequence[str], src: str, flag: str) -> 
 
 
 def group(names: Sequence[str], roots: Sequence[str]) -> list[str]:
-    """The columns of the first root that has any: the root itself, `root.part` in alphabetical order, or `root_0` …"""
+    """Return the columns of the first root that has any.
+
+    They are `root` itself, `root.part` in alphabetical order, or `root_0`, `root_1`, …
+
+    Args:
+        names: all columns.
+        roots: names of the quantity, the preferred one first.
+    """
     for root in roots:
         if root in names:
             return [root]

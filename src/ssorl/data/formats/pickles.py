@@ -52,8 +52,9 @@ def load(path: Path, options: ReadOptions = READ_ALL) -> Episodes:
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
-    """Write the list of dicts, extras and all; trajectories without any action have no `actions`, the first one has
-    the metadata.
+    """Write a list of dicts, one for each trajectory, with the extras; the first one also holds the metadata.
+
+    Trajectories without any action have no `actions`.
     """
     out = []
     for e in range(eps.n_episodes):
