@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from ssorl.data.episodes import Episodes
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import SsorlError
 
 NETWORK = "network"  # the family of models in files and cells that name none, such as those of version 0.1
@@ -88,7 +89,7 @@ class IdmSpec(ABC):
             eps: trajectories; a step without an action has NaN there.
             seed: decides every random choice.
             progress: called with the units of work done since the last call, `work` in total, and a note.
-            statistics: what `measure` returned, where `eps` is only the labelled part of the data.
+            statistics: what `measure` returned, if `eps` is only the labelled part of the data.
 
         Raises:
             DataError: too few labelled steps, or the fit diverged.
@@ -141,16 +142,29 @@ class IdmSpec(ABC):
         known = {field.name for field in fields(self)}  # type: ignore[arg-type]
         for name, value in asked.items():
             if value is not None and name not in known:
-                what = "updates" if name == "steps" else name
-                raise SsorlError(f"this inverse dynamics model has no number of {what}; leave that option out")
+                quantity = "updates" if name == "steps" else name
+                raise SsorlError(f"this inverse dynamics model has no number of {quantity}; leave that option out")
         return replace(self, **{k: v for k, v in asked.items() if v is not None})  # type: ignore[type-var]
 
 
 class FittedIdm(ABC):
-    """A fitted inverse dynamics model. Subclasses are frozen dataclasses with at least these two fields."""
+    """A fitted inverse dynamics model. Subclasses are frozen dataclasses with at least these two fields.
+
+    With `dataclass(repr=False)` they inherit the short repr of this class.
+    """
 
     config: IdmSpec
     validation: np.ndarray  # the numbers of the trajectories held out of the fit
+
+    def __repr__(self) -> str:
+        return short_repr(type(self).__name__, self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {"observation_size": self.n_obs, "action_size": self.n_act}
+        return facts | {"held_out": len(self.validation)} | self.facts() | {"config": self.config}
 
     @property
     @abstractmethod
@@ -191,16 +205,16 @@ class FittedIdm(ABC):
         return []
 
     def held_out_predictions(self) -> HeldOut | None:
-        """Return predictions of the fit at steps that it held out; None: the model is to be asked itself.
+        """Return the predictions at the held-out steps that were made during the fit.
 
-        A family that is fitted to all labelled steps in the end returns what it predicted before.
+        None means that `predict` can be used, because the final model was not fitted to these steps either.
         """
         return None
 
     def digest(self) -> str:
         """Return a hash of the fitted weights."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, array in sorted(self.arrays().items()):
-            found.update(f"{name} {array.dtype} {array.shape}".encode())
-            found.update(np.ascontiguousarray(array).tobytes())
-        return found.hexdigest()
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()

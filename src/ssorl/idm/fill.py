@@ -1,4 +1,4 @@
-"""From trajectories with gaps to trajectories without: fit or reuse a model, label, tell how good the labels are."""
+"""Fill in missing actions: fit or reuse a model, label, and report the quality of the labels."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from ssorl.idm.outlook import assess
 from ssorl.idm.quality import report, report_rounds
 from ssorl.idm.selftrain import Round, self_train_many
 from ssorl.idm.stream import StreamLabelling, fill_stream
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import SsorlError, nearest
 from ssorl.utils.machine import PRESETS, resolve_preset
 from ssorl.utils.registry import TrustedName
@@ -33,23 +34,40 @@ MODEL_PRESETS = PRESETS
 
 @dataclass(frozen=True)
 class LabelledData:
-    """The same trajectories with an action at every step, and where the new ones come from."""
+    """Trajectories with an action at every step, their labels, and the model that made the labels."""
 
     eps: Episodes
     labels: Labels
-    ready: Labeller  # the model, to be saved and used again
-    report: dict
-    forecast: Forecast | None = None  # of the error on the unlabelled steps; None: too few labels, or a saved model
+    ready: Labeller  # the model, which can be saved
+    report: dict  # see `ssorl.idm.quality.report`
+    forecast: Forecast | None = None  # forecast of the label error; None: too few labels, or a saved model
     more: dict[str, np.ndarray] = field(default_factory=dict)  # further arrays to write, with a row for each step
+
+    def __repr__(self) -> str:
+        return short_repr("LabelledData", self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table("LabelledData", self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {"source": self.eps.meta.source, "trajectories": self.eps.n_episodes}
+        facts |= {"steps": self.eps.n_steps, "proxy_steps": int(self.labels.proxy.sum())}
+        facts |= {"model": type(self.ready.idm).__name__, "expected_std": self.report["proxies"]["std"]}
+        return facts | ({"mse": self.report["truth"]["mse"]} if self.report["truth"] else {})
 
     @property
     def extras(self) -> dict[str, np.ndarray]:
-        """Return the arrays to write beside the actions: which are proxies, their std, which are extrapolated."""
+        """The arrays to write beside the actions: which are proxy actions, their std, and which are extrapolated."""
         labels = self.labels
         return {"proxy": labels.proxy, "act_std": labels.std, "unseen": labels.unseen, **self.more}
 
     def write(self, path: Path, format: Format) -> None:
-        """Write the trajectories to a temporary path."""
+        """Write the trajectories and the extra arrays.
+
+        Args:
+            path: a temporary path.
+            format: the format to write.
+        """
         format.save(self.eps, path, self.extras)
 
 
@@ -63,25 +81,25 @@ def resolve(
     future: int | None = None,
     soft_limits: bool | None = None,
 ) -> IdmSpec | Labeller:
-    """Return the configuration that the user chose, with changes, or the fitted model.
+    """Return the model configuration that the user chose, with changes, or the fitted model.
 
     Args:
         name: a built-in, registered or installed model, `module:NAME`, or the folder of a saved one; or a configuration
             or a fitted model itself.
         preset: `quick` takes NAME-quick if there is one, `paper` and None take NAME, and `auto` is `paper` with an
             accelerator and `quick` without one.
-        steps: updates, in place of the configuration's.
-        members: networks in the ensemble, in place of the configuration's.
-        rounds: of self-training, which a fitted model cannot do.
-        past: states before s_t in the window, in place of the configuration's.
-        future: states after s_{t+1}, in place of the configuration's.
-        soft_limits: whether proxy actions are kept off the limits of their range, in place of the configuration's.
+        steps: updates; None: as the configuration says, here and below.
+        members: networks in the ensemble.
+        rounds: rounds of self-training, which a fitted model cannot do.
+        past: states before s_t in the window.
+        future: states after s_{t+1}.
+        soft_limits: whether proxy actions are kept away from the limits of their range.
 
     Raises:
-        SsorlError: there is no such model, or it cannot be changed like this.
+        SsorlError: no model has this name, or an option does not apply to it.
     """
     if preset is not None and preset not in MODEL_PRESETS:
-        raise SsorlError(f"the preset of an inverse dynamics model is {preset!r}; {nearest(preset, MODEL_PRESETS)}")
+        raise SsorlError(f"{preset!r} is no preset of inverse dynamics models; {nearest(preset, MODEL_PRESETS)}")
     for flag, value in (("--steps", steps), ("--members", members), ("--self-train", rounds)):
         if value is not None and value < 1:
             raise SsorlError(f"{flag} is {value}; give a whole number from 1 up")
@@ -97,10 +115,10 @@ def resolve(
         return _changed(IDMS.find(quick if IDMS.known(quick) else name).resized(steps, members), changes)
     if isinstance(name, Labeller) or Path(name).exists():
         if any(x is not None for x in (preset, steps, members, rounds, *changes.values())):
-            what = name if isinstance(name, str) else "the model"
+            source = name if isinstance(name, str) else "the model"
             raise SsorlError(
-                f"{what}: is used as it was fitted, so --preset, --steps, --members, --self-train, --past, --future "
-                "and --soft-limits have no effect; leave them out"
+                f"{source} is fitted already, so --preset, --steps, --members, --self-train, --past, --future and "
+                "--soft-limits have no effect; leave them out"
             )
         return name if isinstance(name, Labeller) else serialise.load(name)
     if ":" in name:
@@ -126,8 +144,8 @@ def _changed(spec: IdmSpec, changes: dict[str, Any]) -> IdmSpec:
     return replace(spec, **given) if given else spec  # type: ignore[type-var]
 
 
-Fitted = FittedIdm | Labeller | Sequence[Round]  # a fitted model, one that can label already, or self-trained ones
-Progress = Callable[[str, int, str], None]  # called with what is done, the units of it since the last call, and a note
+Fitted = FittedIdm | Labeller | Sequence[Round]  # a fitted model, a calibrated one, or the rounds of self-training
+Progress = Callable[[str, int, str], None]  # called with the stage, the units of work since the last call, and a note
 
 
 def fit_models(
@@ -136,12 +154,12 @@ def fit_models(
     rounds: int = 0,
     progress: Progress | None = None,
 ) -> Sequence[Fitted]:
-    """Fit one model to each dataset; a model that was fitted before is returned once for each.
+    """Fit one model to each dataset, or return a model that is fitted already for each of them.
 
     Args:
         model: a configuration, or a fitted model.
         datasets: pairs of trajectories and seed.
-        rounds: rounds of self-training (Algorithm 2 of the paper); if above 0, all rounds of each dataset are returned.
+        rounds: rounds of self-training (Algorithm 2 of the paper); above 0, all rounds are returned for each dataset.
         progress: called with "fitting" and the units of work done.
 
     Raises:
@@ -195,7 +213,7 @@ def fill(
     progress: Progress | None = None,
     first: int = 0,
 ) -> LabelledData | StreamLabelling:
-    """Fill in a proxy action at each step without an action. Every way of labelling data calls this function.
+    """Label each step without an action. Every command and function that labels data calls this function.
 
     Args:
         data: the trajectories, or a stream of trajectories that do not fit into memory.
@@ -204,14 +222,14 @@ def fill(
         rounds: rounds of self-training; not for a stream.
         learn_from: trajectories to fit the model to, if they are not among `data`; not for a stream.
         truth: true actions [S, A], used for the report only; a stream brings its own.
-        progress: called as `progress(what, n, note)` with "fitting" and updates, or "labelling" and steps.
-        first: of a stream: number of the first trajectory to fill in; the model is fitted to those before it, too.
+        progress: called as `progress(stage, n, note)` with "fitting" and updates, or "labelling" and steps.
+        first: number of the first trajectory of a stream to label; the model is fitted to those before it, too.
 
     Returns:
-        The labelled trajectories. Those of a stream are computed part by part while `write` writes them.
+        The labelled trajectories. A stream is labelled part by part while `write` writes it.
 
     Raises:
-        DataError: no action is missing, or none is known and no fitted model was given.
+        DataError: no action is missing, or none is known and `model` is a configuration.
     """
     check_seed(seed, "--seed")
     if isinstance(data, Stream):
@@ -224,7 +242,7 @@ def fill(
     if isinstance(model, IdmSpec):
         (model,) = fit_models(model, [(learn_from, seed)], rounds, progress)
     history = [] if isinstance(model, FittedIdm | Labeller) else model
-    # Self-training adds steps whose actions are proxies, so the quality is measured on the steps with true actions.
+    # Self-training learns from proxy actions, so only steps with true actions measure the quality.
     idm = history[-1].idm if history else model
     ready = idm if isinstance(idm, Labeller) else labeller(cast(FittedIdm, idm), learn_from)
     labels = label(ready, data, progress=progress and (lambda n: progress("labelling", n, "")))

@@ -16,26 +16,26 @@ from ssorl.data.episodes import Episodes
 from ssorl.data.stats import Standardiser
 from ssorl.idm.base import ArrayReader, FittedIdm, Prediction
 from ssorl.idm.inputs import KNOTS, Inputs
-from ssorl.idm.model import IdmConfig, Windows, features, heads, init, leaner, n_inputs
+from ssorl.idm.model import IdmConfig, Windows, features, fold_states, heads, init, n_inputs
 from ssorl.utils.networks import Params
 from ssorl.utils.trees import flat
 
-BLOCK = {"cpu": 1 << 12}  # steps predicted at a time: bounds memory; a layer's output should stay in a CPU's cache
-LARGE_BLOCK = 1 << 16  # on an accelerator
-SMALLEST = 256  # few steps get a small block; powers of two in between keep the compilations few
+BLOCK = {"cpu": 1 << 12}  # steps predicted together: bounds memory and keeps a layer's output in the CPU's cache
+LARGE_BLOCK = 1 << 16  # the same on an accelerator
+SMALLEST = 256  # smallest block; sizes are powers of two, so that few are compiled
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Idm(FittedIdm):
-    """A fitted ensemble: weights with a leading axis of members, and what is needed to use them."""
+    """A fitted ensemble of networks: their weights, and the statistics that scale the inputs."""
 
     config: IdmConfig  # type: ignore[override]
-    params: Params  # each leaf [M, …]
+    params: Params  # each leaf [M, …] for M members
     inputs: Inputs
-    diff_std: np.ndarray  # [I], of s_{t+1} - s_t as the inputs show them
+    diff_std: np.ndarray  # [I], divisors of the differences of inputs
     curve: np.ndarray  # [M, C] validation errors during the fit
-    best_step: np.ndarray  # [M] the update whose weights were kept
-    validation: np.ndarray  # trajectories held out
+    best_step: np.ndarray  # [M], the update with the smallest validation error, whose weights are used
+    validation: np.ndarray  # numbers of the held-out trajectories
 
     @property
     def n_obs(self) -> int:
@@ -48,25 +48,25 @@ class Idm(FittedIdm):
         return self.params["mean"][-1]["b"].shape[-1]
 
     def predict(self, eps: Episodes, steps: np.ndarray, block: int | None = None) -> Iterator[Prediction]:
-        """Yield the members' equal mixture; one block is computed while the next is gathered."""
+        """Yield the equal mixture of the members; the device computes a block while the host gathers the next one."""
         block = block or BLOCK.get(jax.default_backend(), LARGE_BLOCK)
         size = min(block, max(SMALLEST, 1 << (max(len(steps), 1) - 1).bit_length()))
         params, diff_std = jax.tree.map(jnp.asarray, self.params), jnp.asarray(self.diff_std)
         if self.config.differences:
-            params = _leaner(self.config, params, diff_std)
-        waiting = None
+            params = _fold_states(self.config, params, diff_std)
+        pending = None
         for a in range(0, len(steps), size):
             chosen = steps[a : a + size]
             states, where = _gather(self, eps, chosen, size)
-            ahead = chosen, *_mixture(replace(self.config, half=False), params, states, diff_std, where)
-            if waiting is not None:
-                yield _on_host(*waiting)
-            waiting = ahead
-        if waiting is not None:
-            yield _on_host(*waiting)
+            computing = chosen, *_mixture(replace(self.config, half=False), params, states, diff_std, where)
+            if pending is not None:
+                yield _on_host(*pending)
+            pending = computing
+        if pending is not None:
+            yield _on_host(*pending)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights, the inputs' statistics and the record of the fit."""
+        """Return the weights, the statistics of the inputs and the learning curve."""
         return {
             **flat(self.params, "params"),
             "scaler/mean": self.inputs.scaler.mean,
@@ -88,7 +88,7 @@ class Idm(FittedIdm):
         return np.nanmin(self.curve, 1).tolist()
 
     def digest(self) -> str:
-        """Return a hash of the weights alone, as version 0.1 computed it: names of run folders depend on it."""
+        """Return a hash of the weights only, as in version 0.1; the names of run folders contain it."""
         return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(self.params))).hexdigest()
 
 
@@ -120,7 +120,7 @@ def restore(config: IdmConfig, n_obs: int, n_act: int, read: ArrayReader) -> Idm
 
 
 def _blank(config: IdmConfig, n_obs: int, n_act: int) -> Params:
-    """Return the shapes of the weights; nothing is computed."""
+    """Return the shapes of the weights without computing them."""
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), config.members))
     return jax.eval_shape(jax.vmap(lambda key: init(config, n_inputs(config, n_obs), n_act, key)), keys)
 
@@ -130,16 +130,16 @@ def _on_host(steps: np.ndarray, mean: jax.Array, std: jax.Array) -> Prediction:
 
 
 def _gather(idm: Idm, eps: Episodes, steps: np.ndarray, size: int) -> tuple[np.ndarray, Windows]:
-    """A table of states as the model sees them, a window of its own for each step, zeros up to `size` windows.
+    """Return a table of scaled states with a window of its own for each step, padded with zeros to `size` windows.
 
-    Steps may lie anywhere: the table is as large for neighbours as for strays, so one shape serves all blocks.
+    Its shape does not depend on where the steps lie, so one compiled program serves all blocks.
     """
     config, width = idm.config, len(idm.config.offsets)
     episode = np.searchsorted(eps.start, steps, side="right") - 1
     row, first = steps + episode, eps.start[episode] + episode
     last = eps.start[episode + 1] + episode
     at = np.clip(row[:, None] + np.array(config.offsets), first[:, None], last[:, None])
-    if at.max() - at.min() < at.size:  # neighbours share states, and mostly steps are neighbours
+    if at.max() - at.min() < at.size:  # most steps are neighbours, which share states
         shown, place = idm.inputs(eps.obs[at.min() : at.max() + 1]), at - at.min()
     else:
         rows, place = np.unique(at, return_inverse=True)
@@ -154,14 +154,14 @@ def _gather(idm: Idm, eps: Episodes, steps: np.ndarray, size: int) -> tuple[np.n
 
 
 @partial(jax.jit, static_argnames="config")
-def _leaner(config: IdmConfig, params: Params, diff_std: jax.Array) -> Params:
-    return jax.vmap(lambda p: leaner(config, p, diff_std))(params)
+def _fold_states(config: IdmConfig, params: Params, diff_std: jax.Array) -> Params:
+    return jax.vmap(lambda p: fold_states(config, p, diff_std))(params)
 
 
 @partial(jax.jit, static_argnames="config")
 def _mixture(config: IdmConfig, params: Params, obs: jax.Array, diff_std: jax.Array, where: Windows):
-    x = features(config, obs, diff_std, where, lean=config.differences)
-    # One member after another: a block fills the machine, and all at once would leave a CPU's cache.
+    x = features(config, obs, diff_std, where, folded=config.differences)
+    # Members run one after another: a block occupies the whole machine, and several would not fit into a CPU's cache.
     out = jax.lax.map(lambda p: heads(config, p, x, obs, diff_std, where), params)
-    # Within plus between: the mean of squares less the square of the mean would lose a small variance to rounding.
+    # Variance within plus variance between members: E[x²] - E[x]² would lose a small variance to rounding.
     return out.mean.mean(0), jnp.sqrt(jnp.exp(2 * out.log_std).mean(0) + out.mean.var(0))

@@ -1,4 +1,4 @@
-"""What to expect of a set of labels before anything is trained on them: a forecast of their error, and what follows."""
+"""Advise whether labels are good enough to train on, from the forecast of their error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ssorl.idm.forecast import Checked, Forecast, forecast
 from ssorl.idm.label import Labeller
 from ssorl.idm.yardsticks import worse_than, yardsticks
 
-GOOD, POOR = 0.02, 0.05  # label errors (MSE) below which SS came close to the oracle, and above which it lost
+GOOD = 0.02  # mean squared label error below which SS came close to the oracle
+POOR = 0.05  # mean squared label error above which SS was worse than the baseline
 DOUBTFUL = ("keep", "weight", "drop")
 Doubtful = Literal["keep", "weight", "drop"]
 Outlook = Literal["help", "open", "hurt"]
@@ -29,9 +30,9 @@ def predict_error(
     """Forecast the error of a model's labels on the unlabelled steps of the trajectories that it was fitted to.
 
     Args:
-        eps: the trajectories that taught the model, and those that it labels.
+        eps: trajectories, the labelled ones to fit fast models to and the unlabelled ones to forecast.
         ready: the fitted model.
-        seed: of the holdouts.
+        seed: seed of the holdouts.
         progress: called after each fit of a fast model, with 1.
         data: the trajectories that it labels, if they are the last ones of `eps`; None: all of `eps`.
 
@@ -61,31 +62,31 @@ def _ends_with(eps: Episodes, data: Episodes) -> bool:
 
 
 def outlook(mse: float) -> Outlook:
-    """Return what labels of this error are worth: from docs/choosing-idm.md, "how good must labels be"."""
+    """Return whether labels of this error help: see docs/choosing-idm.md, "how good must labels be"."""
     return "help" if mse < GOOD else "open" if mse < POOR else "hurt"
 
 
-def advice(found: Forecast) -> str:
+def advice(expected: Forecast) -> str:
     """Return one sentence on whether the unlabelled data should be used."""
-    return advise(found.mse, found.low, found.high)
+    return advise(expected.mse, expected.low, expected.high)
 
 
 def advise(mse: float, low: float, high: float) -> str:
     """Return `advice` of a forecast with these numbers."""
-    said = {
+    verdict = {
         "help": "the unlabelled data should help",
         "open": "the unlabelled data may or may not help",
         "hurt": "the unlabelled data will probably hurt",
     }[outlook(mse)]
-    return f"forecast label error (MSE) {mse:.3g} [{low:.2g}, {high:.2g}]: {said}"
+    return f"Forecast label error (MSE): {mse:.3g} [{low:.2g}, {high:.2g}]; {verdict}"
 
 
-def warnings(found: Forecast | None) -> list[str]:
-    """Return the warnings that follow from a forecast."""
-    if found is None or outlook(found.mse) != "hurt":
+def warnings(expected: Forecast | None) -> list[str]:
+    """Return the warnings for a label report with this forecast."""
+    if expected is None or outlook(expected.mse) != "hurt":
         return []
     return [
-        f"the forecast label error (MSE) is {found.mse:.3g}; above {POOR:g}, SS was no better than the labelled "
+        f"the forecast label error (MSE) is {expected.mse:.3g}; above {POOR:g}, SS was no better than the labelled "
         "trajectories alone; get actions for a few more trajectories, or use --when-doubtful drop"
     ]
 

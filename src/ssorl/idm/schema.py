@@ -1,4 +1,4 @@
-"""The schema of a label report, `LABEL_REPORT`: what `ssorl label --json` prints and runs store beside their labels."""
+"""The schema of label reports, which `ssorl label --json` prints and runs store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LABEL_REPORT: dict[str, Kind] = {
     "data": TABLE,
     "model": TABLE,
     "validation": or_null(TABLE),  # null: no held-out step has a true action
-    "coverage": or_null(TABLE),  # likewise
+    "coverage": or_null(TABLE),  # null: no held-out step has a true action
     "proxies": TABLE,
     "truth": or_null(TABLE),  # null: the hidden actions are not known
     "by_return": list_of(TABLE),
@@ -36,11 +36,11 @@ def check(report: Any, where: str = "label report") -> None:
     """Check that a label report has the schema.
 
     Args:
-        report: what `ssorl.idm.fill.LabelledData.report` holds.
+        report: a label report, such as `ssorl.idm.fill.LabelledData.report`.
         where: name of the report, for the message.
 
     Raises:
-        DataError: a value is missing or of another kind.
+        DataError: a value is missing or has another type.
     """
     check_object(report, LABEL_REPORT, where)
     for name, schema in {"data": DATA, "model": MODEL, "proxies": PROXIES}.items():

@@ -1,4 +1,4 @@
-"""Self-training (the paper's Algorithm 2): an ensemble labels what it is surest of and learns from that too."""
+"""Self-training (Algorithm 2 of the paper): an ensemble is refitted to its own labels, most certain ones first."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ssorl.data.episodes import Episodes, unscale
 from ssorl.idm.base import FittedIdm, IdmSpec
 from ssorl.idm.label import predict
 
-FAR = 1_000_003
+SEED_STRIDE = 1_000_003  # distance between the seeds of two rounds
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round: the ensemble it ended with and what it had learnt from."""
+    """One round of self-training."""
 
-    idm: FittedIdm
-    added: np.ndarray  # steps that moved into the training set before this round's fit, [n]
-    threshold: float  # the largest variance among them
+    idm: FittedIdm  # fitted in this round
+    added: np.ndarray  # [n] steps that were added to the labelled ones before this fit
+    threshold: float  # largest predicted variance of the added steps
 
 
 def self_train(
@@ -31,13 +31,24 @@ def self_train(
     seed: int = 0,
     report: Callable[[int, Round], None] | None = None,
 ) -> list[Round]:
-    """Round 0 fits on the labelled steps; each of `rounds` more moves the surest |unlabelled|/N steps over and refits.
+    """Fit a model to the labelled steps, then in each round add its most certain labels and fit again.
 
-    The variance of the mixture, summed over action dimensions, ranks the steps. Every fit starts afresh and holds out
-    its own tenth of the trajectories it may learn from. The last round's ensemble is the result.
+    Each round adds |unlabelled| / `rounds` steps, those with the smallest predicted variance summed over the action
+    dimensions. Each fit starts from new weights and holds out trajectories of its own.
+
+    Args:
+        eps: trajectories, some steps labelled.
+        config: the model.
+        members: networks in the ensemble; None: as many as the configuration says.
+        rounds: rounds after the first fit.
+        seed: of the first fit; later fits derive their seeds from it.
+        report: called with the number of each finished round and the round.
+
+    Returns:
+        All rounds; the model of the last one is the result.
     """
-    tell = report and (lambda r, latest: report(r, latest[0]))
-    return self_train_many([(eps, seed)], config, members, rounds, tell)[0]
+    report_one = report and (lambda number, latest: report(number, latest[0]))
+    return self_train_many([(eps, seed)], config, members, rounds, report_one)[0]
 
 
 def self_train_many(
@@ -47,38 +58,46 @@ def self_train_many(
     rounds: int = 3,
     report: Callable[[int, list[Round]], None] | None = None,
 ) -> list[list[Round]]:
-    """Every task, a dataset with a seed, as `self_train` would alone; a round's fits are one program on a GPU.
+    """Self-train one model for each task; each result equals that of `self_train`, and a GPU fits all models together.
 
-    `report` hears of each round and of all tasks' ensembles after it.
+    Args:
+        tasks: pairs of trajectories and seed.
+        config: the model.
+        members: networks in each ensemble; None: as many as the configuration says.
+        rounds: rounds after the first fit.
+        report: called with the number of each finished round and the latest round of every task.
+
+    Returns:
+        The rounds of each task.
     """
     config = config.resized(members=members)
     done = [[Round(idm, np.array([], np.int64), 0.0)] for idm in config.fit_many(tasks)]
     growing = [eps for eps, _ in tasks]
     rest = [np.flatnonzero(~eps.labelled) for eps in growing]
     n_add = [-(-len(steps) // rounds) if rounds else 0 for steps in rest]
-    missing = [i for i, steps in enumerate(rest) if len(steps)]  # the others are done
+    missing = [i for i, steps in enumerate(rest) if len(steps)]  # tasks with unlabelled steps
     for r in range(rounds if missing else 0):
         if report:
-            report(r, [one[-1] for one in done])
-        moved = {i: _surest(done[i][-1].idm, tasks[i][0], rest[i], n_add[i]) for i in missing}
-        for i, (steps, act, _) in moved.items():
+            report(r, [history[-1] for history in done])
+        added = {i: _most_certain(done[i][-1].idm, tasks[i][0], rest[i], n_add[i]) for i in missing}
+        for i, (steps, act, _) in added.items():
             grown = growing[i].act.copy()
             grown[steps] = act
             growing[i] = growing[i].with_actions(grown)
             rest[i] = np.setdiff1d(rest[i], steps, assume_unique=True)
-        # Far from the seeds of other tasks, which are small numbers: no two fits are to draw alike.
-        fitted = config.fit_many([(growing[i], tasks[i][1] + FAR * (r + 1)) for i in missing])
+        # The seeds of all rounds and tasks differ, because the seeds of tasks are small numbers.
+        fitted = config.fit_many([(growing[i], tasks[i][1] + SEED_STRIDE * (r + 1)) for i in missing])
         for i, idm in zip(missing, fitted, strict=True):
-            done[i].append(Round(idm, np.sort(moved[i][0]), moved[i][2]))
+            done[i].append(Round(idm, np.sort(added[i][0]), added[i][2]))
     if report:
-        report(rounds if missing else 0, [one[-1] for one in done])
+        report(rounds if missing else 0, [history[-1] for history in done])
     return done
 
 
-def _surest(idm: FittedIdm, eps: Episodes, rest: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """The `n` of the steps `rest` that the mixture is surest of, its actions there, and the largest variance."""
+def _most_certain(idm: FittedIdm, eps: Episodes, rest: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the `n` steps of `rest` with the smallest variance, their predicted actions, and the largest variance."""
     out = predict(idm, eps, rest)
-    doubt = (out.std**2).sum(1)
-    chosen = np.argsort(doubt, kind="stable")[:n]
-    threshold = float(doubt[chosen].max()) if len(chosen) else 0.0
+    variance = (out.std**2).sum(1)
+    chosen = np.argsort(variance, kind="stable")[:n]
+    threshold = float(variance[chosen].max()) if len(chosen) else 0.0
     return rest[chosen], unscale(np.clip(out.mean[chosen], -1, 1), eps.meta), threshold

@@ -1,6 +1,6 @@
-"""A fitted inverse dynamics model in a folder: `weights.npz` (nothing pickled) and `idm.json` (all the rest, to read).
+"""Save and load fitted inverse dynamics models: a folder with `weights.npz` (no pickles) and `idm.json` (the rest).
 
-A model that was saved and loaded gives the same labels, bit for bit.
+A loaded model gives the same labels as the saved one, bit for bit.
 """
 
 from __future__ import annotations
@@ -34,12 +34,17 @@ Spec = TypeVar("Spec", bound=IdmSpec)
 
 
 def is_model(path: Path | str) -> bool:
-    """Whether it looks like a folder that `save` made."""
+    """Return whether a path is a folder with a saved model."""
     return (Path(path) / "idm.json").is_file()
 
 
 def save(ready: Labeller, path: Path | str) -> None:
-    """Write the folder, whole or not at all."""
+    """Write a model to a new folder, atomically.
+
+    Args:
+        ready: the model.
+        path: the folder.
+    """
     idm, checked, fitted = ready.idm, ready.validation, ready.calibration
     family, details = idm.config.FAMILY, idm.about()
     about = {
@@ -66,22 +71,29 @@ def save(ready: Labeller, path: Path | str) -> None:
 
 
 def load(path: Path | str) -> Labeller:
-    """Read what `save` wrote, after every size in it is found to agree with the others."""
+    """Load a saved model, and check that all sizes in the folder agree.
+
+    Args:
+        path: the folder that `save` wrote.
+
+    Raises:
+        SsorlError: the folder is damaged or holds something else, or the family of the model is not installed.
+    """
     path = Path(path)
     with _reading(path):
         about = read_json(path / "idm.json")
         if not isinstance(about, dict) or about.get("kind") != KIND:
-            raise ValueError("its idm.json is of something else")
+            raise ValueError("its idm.json does not describe a model")
         if about["version"] != VERSION:
-            raise ValueError(f"version {escaped(about['version'])} of its layout, this is {VERSION}")
+            raise ValueError(f"its version is {escaped(about['version'])}, expected {VERSION}")
         n_obs, n_act = (_count(name, about[name]) for name in ("n_obs", "n_act"))
         config = _config(path, about)
         meta = replace(meta_from_json(json.dumps(about["data"]), str(path)), source=str(about["data"]["source"]))
         if len(meta.act_low) != n_act or len(meta.act_high) != n_act:
-            raise ValueError(f"an action range of {len(meta.act_low)} numbers for {n_act} actions")
+            raise ValueError(f"its action range has {len(meta.act_low)} numbers for {n_act} actions")
         details = about.get("details", {})
         if not isinstance(details, dict):
-            raise ValueError(f"its details are {escaped(details)}")
+            raise ValueError(f"its details are {escaped(details)}, expected an object")
         with sealed_or_npz(path / "weights.npz") as file:
             read = _Arrays(file)
             idm = config.restore(n_obs, n_act, read, details)
@@ -126,10 +138,9 @@ class _Arrays:
         array = self.file.array(name)
         fits = len(shape) == array.ndim and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
         if not fits or (dtype is not None and array.dtype != dtype):
-            due = (
-                f"{'' if dtype is None else np.dtype(dtype)}[{', '.join('…' if n is None else str(n) for n in shape)}]"
-            )
-            raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, expected {due}")
+            sizes = ", ".join("…" if n is None else str(n) for n in shape)
+            expected = f"{'' if dtype is None else np.dtype(dtype)}[{sizes}]"
+            raise ValueError(f"{name} is {array.dtype}{list(array.shape)}, expected {expected}")
         if finite and not np.isfinite(array).all():
             raise ValueError(f"{name} holds numbers that are not finite")
         return array
@@ -144,10 +155,10 @@ def _limits(read: _Arrays, n_act: int) -> Limits | None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Whatever a damaged or foreign folder leads to, as one sentence."""
+    """Raise any error that a damaged or foreign folder causes as a DataError."""
     try:
         yield
-    except Exception as err:  # the boundary to foreign bytes: any error there means the same to the user
+    except Exception as err:  # foreign bytes can cause any error
         if isinstance(err, SsorlError) and not isinstance(err, DamagedError):
             raise
         reason = f"{err!r}" if isinstance(err, KeyError) else str(err) or type(err).__name__
@@ -170,22 +181,22 @@ def _count(name: str, value: object) -> int:
     return value
 
 
-def config_from_json(kind: type[Spec], found: Any) -> Spec:
+def config_from_json(kind: type[Spec], values: Any) -> Spec:
     """Return the configuration of class `kind` with these JSON values.
 
     Args:
         kind: a dataclass whose fields all have defaults.
-        found: the value of each field, of the type that its default has; fields declared by `since` may be missing.
+        values: the value of each field, of the type that its default has; fields declared by `since` may be missing.
 
     Raises:
         ValueError: a field is missing or unknown, or a value has another type.
     """
     defaults = {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]
-    if not isinstance(found, dict):
-        raise ValueError(f"its settings are {escaped(found)}")
-    if odd := check_names(found, kind):
-        raise ValueError(f"settings of another version: {escaped(', '.join(odd))}")
-    return kind(**{name: _like(name, value, defaults[name]) for name, value in found.items()})
+    if not isinstance(values, dict):
+        raise ValueError(f"its settings are {escaped(values)}, expected an object")
+    if unknown := check_names(values, kind):
+        raise ValueError(f"settings of another version: {escaped(', '.join(unknown))}")
+    return kind(**{name: _like(name, value, defaults[name]) for name, value in values.items()})
 
 
 def _like(name: str, value: object, default: object) -> Any:
@@ -201,31 +212,31 @@ def _like(name: str, value: object, default: object) -> Any:
 
 
 def _taught(about: dict, n_act: int) -> Taught:
-    found = about["taught"]
-    variance = tuple(float(x) for x in found["variance"])
+    entry = about["taught"]
+    variance = tuple(float(x) for x in entry["variance"])
     if len(variance) != n_act:
-        raise ValueError(f"variances of {len(variance)} numbers for {n_act} actions")
-    lowest, highest = (None if found[k] is None else float(found[k]) for k in ("lowest", "highest"))
-    return Taught(int(found["trajectories"]), int(found["steps"]), lowest, highest, variance)
+        raise ValueError(f"it has {len(variance)} variances for {n_act} actions")
+    lowest, highest = (None if entry[k] is None else float(entry[k]) for k in ("lowest", "highest"))
+    return Taught(int(entry["trajectories"]), int(entry["steps"]), lowest, highest, variance)
 
 
 def _validation(about: dict, n_act: int) -> Validation | None:
-    found = about["validation"]
-    if found is None:
+    entry = about["validation"]
+    if entry is None:
         return None
-    mse = np.array(found["mse"], np.float32)
+    mse = np.array(entry["mse"], np.float32)
     if mse.shape != (n_act,):
-        raise ValueError(f"validation errors of {mse.size} numbers for {n_act} actions")
-    return Validation(int(found["trajectories"]), int(found["steps"]), mse, float(found["worst"]))
+        raise ValueError(f"it has {mse.size} validation errors for {n_act} actions")
+    return Validation(int(entry["trajectories"]), int(entry["steps"]), mse, float(entry["worst"]))
 
 
 def _calibration(about: dict, n_act: int) -> Calibration | None:
-    found = about["calibration"]
-    if found is None:
+    entry = about["calibration"]
+    if entry is None:
         return None
-    levels, before, after = (tuple(float(x) for x in found[k]) for k in ("levels", "before", "after"))
-    told = found["scale"]  # in older files one number, for all dimensions
-    scale = tuple(float(x) for x in (told if isinstance(told, list) else [told] * n_act))
+    levels, before, after = (tuple(float(x) for x in entry[k]) for k in ("levels", "before", "after"))
+    factors = entry["scale"]  # one number for all dimensions in older files
+    scale = tuple(float(x) for x in (factors if isinstance(factors, list) else [factors] * n_act))
     if len(scale) != n_act or not all(0 < x < 1e6 for x in scale) or not len(levels) == len(before) == len(after):
-        raise ValueError(f"a calibration by {told} of {len(levels)} levels for {n_act} actions")
+        raise ValueError(f"its calibration has the factors {factors} and {len(levels)} levels for {n_act} actions")
     return Calibration(levels, before, after, scale)

@@ -1,4 +1,4 @@
-"""Labels for files larger than memory: the model is fitted to the labelled steps, the rest passes by in parts."""
+"""Label files larger than memory: fit the model to the labelled trajectories, then label part by part."""
 
 from __future__ import annotations
 
@@ -17,41 +17,45 @@ from ssorl.idm.outlook import Assessment
 from ssorl.idm.quality import Tally
 from ssorl.utils.validation import check_seed
 
-LEARN = 2_000_000  # steps of labelled trajectories that are held in memory; of more, trajectories are drawn
+MAX_FIT_STEPS = 2_000_000  # steps of labelled trajectories in memory; of more, a random part is used
 
 Progress = Callable[[str, int, str], None]
 
 
 @dataclass(frozen=True)
 class StreamLabelling:
-    """Trajectories that get an action at every step as they pass by."""
+    """A stream whose trajectories are labelled while they are read."""
 
     stream: Stream
-    first: int  # the trajectories before this number were there to be learnt from only
+    first: int  # number of the first trajectory to label; those before it are only for the fit
     ready: Labeller
     tally: Tally
     progress: Progress | None = None
 
     @property
     def about(self) -> Header:
-        """What comes out, for whoever writes it."""
+        """The metadata and sizes of the labelled trajectories."""
         stream, n_act = self.stream, self.stream.n_act or len(self.ready.meta.act_low)
         n_steps = stream.n_steps - int(stream.start[self.first])
         meta = filled_meta(self.ready, stream.meta, stream.n_act, n_steps, n_missing(stream, self.first))
         return Header(meta, len(stream) - self.first, n_steps, stream.n_obs, n_act)
 
     def write(self, path: Path, format: Any) -> None:
-        """Label the parts and write them to a temporary path, by a format that has `save_parts`."""
+        """Label the parts and write them.
+
+        Args:
+            path: a temporary path.
+            format: a format that has `save_parts`.
+        """
         format.save_parts(self.about, self.parts(), path)
 
     def parts(self) -> Iterator[LabelledPart]:
-        """The trajectories with their actions, and what goes beside these; once."""
+        """Yield the labelled parts, each with the arrays to write beside the actions. Call it once."""
         meta = self.about.meta
         for part in self.stream.parts():
             if part.first < self.first:
                 continue
-            # Every step of a part counts, labelled or not: reading and writing it takes its time too.
-            labels = label(self.ready, part.eps)
+            labels = label(self.ready, part.eps)  # progress counts all steps, because reading takes time too
             self.tally.add(part.eps, labels, part.truth)
             if self.progress:
                 self.progress("labelling", part.eps.n_steps, "")
@@ -65,53 +69,62 @@ class StreamLabelling:
 
 
 def n_missing(stream: Stream, first: int = 0) -> int:
-    """Steps without an action, from one trajectory on."""
+    """Return the number of steps without an action, from trajectory `first` on."""
     return int((stream.lengths - stream.n_labelled)[first:].sum())
 
 
 def fill_stream(
     stream: Stream, model: IdmSpec | Labeller, seed: int = 0, first: int = 0, progress: Progress | None = None
 ) -> StreamLabelling:
-    """Fit or take a model for a stream, and return the labelling, which is done while it is written; see `fill`.
+    """Fit a model to a stream, and return the labelling, which happens while the parts are read or written.
 
-    The same model is fitted as there, and gives the same labels, as long as the labelled trajectories have no more
-    than `LEARN` steps.
+    The labels equal those of `fill` if the labelled trajectories have at most `MAX_FIT_STEPS` steps.
+
+    Args:
+        stream: the trajectories.
+        model: a configuration to fit, or a fitted model.
+        seed: seed of the fit.
+        first: number of the first trajectory to label.
+        progress: called as `progress(stage, n, note)` with "reading", "fitting" or "labelling".
+
+    Raises:
+        DataError: no action is missing, or none is known and `model` is a configuration.
     """
     check_seed(seed, "--seed")
     if not n_missing(stream, first):
         raise nothing_missing(stream.meta.source)
-    ready = model if isinstance(model, Labeller) else _fitted(stream, model, seed, progress)
+    ready = model if isinstance(model, Labeller) else _fit(stream, model, seed, progress)
     return StreamLabelling(stream, first, ready, Tally(ready, n_missing(stream, first)), progress)
 
 
-def _fitted(stream: Stream, spec: IdmSpec, seed: int, progress: Progress | None) -> Labeller:
+def _fit(stream: Stream, spec: IdmSpec, seed: int, progress: Progress | None) -> Labeller:
     if not stream.n_labelled.any():
         raise nothing_to_learn(stream.meta.source)
 
-    def tell(what: str, n: int, note: str = "") -> None:
+    def report(stage: str, n: int, note: str = "") -> None:
         if progress:
-            progress(what, n, note)
+            progress(stage, n, note)
 
-    numbers = _drawn(stream, seed)
-    read = _LearningParts(stream, numbers, lambda n: tell("reading", n))
+    numbers = _draw_labelled(stream, seed)
+    read = _LearningParts(stream, numbers, lambda n: report("reading", n))
     statistics = spec.measure(read, stream.n_steps + len(stream))
     learn = read.learn()
-    idm = spec.fit(learn, seed, lambda n, note: tell("fitting", n, note), statistics)
+    idm = spec.fit(learn, seed, lambda n, note: report("fitting", n, note), statistics)
     ready = labeller(idm, learn)
     return replace(ready, idm=replace(idm, validation=numbers[idm.validation]))  # type: ignore[type-var]
 
 
-def _drawn(stream: Stream, seed: int) -> np.ndarray:
-    """The trajectories to learn from: all that have an action, or as many of them as may be held, at least two."""
-    some = np.flatnonzero(stream.n_labelled)
-    if stream.lengths[some].sum() <= LEARN:
-        return some
-    order = np.random.default_rng(seed).permutation(some)
-    return np.sort(order[: max(2, int(np.searchsorted(np.cumsum(stream.lengths[order]), LEARN, side="right")))])
+def _draw_labelled(stream: Stream, seed: int) -> np.ndarray:
+    """Return the trajectories to fit to: all that have an action, or as many as memory allows but at least two."""
+    labelled = np.flatnonzero(stream.n_labelled)
+    if stream.lengths[labelled].sum() <= MAX_FIT_STEPS:
+        return labelled
+    order = np.random.default_rng(seed).permutation(labelled)
+    return np.sort(order[: max(2, int(np.searchsorted(np.cumsum(stream.lengths[order]), MAX_FIT_STEPS, side="right")))])
 
 
 class _LearningParts:
-    """Read a stream part by part; the first pass also collects the trajectories to learn from."""
+    """Read a stream part by part; the first pass also collects the trajectories to fit to."""
 
     def __init__(self, stream: Stream, numbers: np.ndarray, progress: Callable[[int], None]) -> None:
         self.stream, self.numbers, self.progress = stream, numbers, progress
@@ -119,19 +132,19 @@ class _LearningParts:
 
     def __call__(self) -> Iterator[Episodes]:
         """Yield all trajectories in order."""
-        kept: list[Episodes] = []
+        collected: list[Episodes] = []
         for part in self.stream.parts():
             if self.collected is None:
                 a, b = np.searchsorted(self.numbers, [part.first, part.first + len(part.eps)])
                 if a < b:
-                    kept.append(part.eps.take(self.numbers[a:b] - part.first))
+                    collected.append(part.eps.take(self.numbers[a:b] - part.first))
             yield part.eps
             self.progress(part.eps.n_steps)
         if self.collected is None:
-            self.collected = kept
+            self.collected = collected
 
     def learn(self) -> Episodes:
-        """Return the trajectories to learn from, after a pass of its own if there was none."""
+        """Return the trajectories to fit to; read the stream if no pass has done so."""
         if self.collected is None:
             for _ in self():
                 pass

@@ -23,7 +23,7 @@ from ssorl.data.stream import chain, exceeds_memory, header_of, open_stream, par
 from ssorl.data.validate import ReadOptions
 from ssorl.idm import stream as idm_stream
 from ssorl.idm.fill import fill
-from ssorl.idm.fit import Moments
+from ssorl.idm.statistics import Moments
 from ssorl.utils.display import MAX_REPR
 from ssorl.utils.errors import DataError
 
@@ -350,7 +350,7 @@ def test_label_errors_of_a_stream_equal_those_from_memory(system, tmp_path):
 
 def test_labelled_trajectories_are_subsampled_beyond_a_limit(system, monkeypatch):
     path, _, _ = system
-    monkeypatch.setattr(idm_stream, "LEARN", 100)
+    monkeypatch.setattr(idm_stream, "MAX_FIT_STEPS", 100)
     done = fill(opened(path, 50), replace(CONFIG, steps=20), 1)
     assert done.ready.taught.trajectories == 5 and 80 <= done.ready.taught.steps <= 100
     assert set(done.ready.idm.validation) <= set(range(12))

@@ -57,7 +57,7 @@ def test_weights_that_end_in_nan_do_not_cost_the_good_ones_before():
 def test_a_fit_that_never_was_a_number_names_its_data():
     fine, wild = (hide_after(linear(n=4, t=15), 3).with_meta(source=name) for name in ("fine", "wild.npz"))
     wild = replace(wild, obs=np.full_like(wild.obs, np.nan))
-    with pytest.raises(DataError, match=r"wild\.npz: the fit diverged, .* `ssorl data show`"):
+    with pytest.raises(DataError, match=r"wild\.npz: the fit diverged: .* `ssorl data show`"):
         fit_many([(fine, 0), (wild, 0)], replace(TINY, steps=20, validate_every=10))
 
 

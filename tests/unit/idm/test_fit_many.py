@@ -52,15 +52,15 @@ def test_members_differ(tasks):
 
 
 def test_progress_counts_all_updates(tasks):
-    told = []
-    fit_many(tasks, CONFIG, progress=lambda n, errors: told.append((n, errors.shape)))
-    assert sum(n for n, _ in told) == 3 * 2 * 40
+    calls = []
+    fit_many(tasks, CONFIG, progress=lambda n, errors: calls.append((n, errors.shape)))
+    assert sum(n for n, _ in calls) == 3 * 2 * 40
     together = []
     fit_many(tasks, CONFIG, progress=lambda n, errors: together.append((n, errors.shape)), together=True)
     assert together == [(120, (6,)), (120, (6,))]
 
 
-def test_too_little_to_fit_is_told():
+def test_too_few_labelled_steps_raise():
     eps = make_episodes([4, 4])
     act = np.full_like(eps.act, np.nan)
     act[0] = 0

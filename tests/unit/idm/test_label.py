@@ -18,6 +18,7 @@ from ssorl.idm.label import PROXIES, Labels, Mixture, filled, label, labeller, p
 from ssorl.idm.model import IdmConfig, forward
 from ssorl.idm.quality import report, summary
 from ssorl.report.labels import plot
+from ssorl.utils.display import MAX_REPR
 from ssorl.utils.errors import DataError, SsorlError
 
 WIDE = replace(TINY, past=2, future=1, members=2, differences=True, affine=True)
@@ -85,7 +86,7 @@ def test_no_steps_are_no_predictions(full, ready):
     assert out.mean.shape == out.std.shape == (0, 2)
 
 
-# --- what labels are
+# --- labels
 
 
 GAPS = {
@@ -190,17 +191,17 @@ def test_each_dimension_has_a_factor_of_its_own():
     assert format_factors((1.0, 1.0)) == ""
 
 
-def test_actions_cut_at_a_limit_do_not_shrink_the_others_deviations():
+def test_actions_clipped_at_a_limit_do_not_shrink_the_std_of_the_others():
     """Three quarters are right to the bit because they were cut; the rest is half as sure again as it should be."""
     error = np.random.default_rng(0).normal(0, 0.6, (20_000, 1))
     error[:15_000] = 0
     found = calibrate(error, np.full_like(error, 0.4))
     assert found.scale == pytest.approx((1.5,), rel=0.03)
-    assert found.after == coverage(error, np.full_like(error, 0.4 * found.scale[0]))  # of all, as told
+    assert found.after == coverage(error, np.full_like(error, 0.4 * found.scale[0]))  # of all steps
     assert calibrate(np.zeros((9, 1)), np.ones((9, 1))).scale == (1,)
 
 
-def test_a_dimension_that_never_moves_has_no_say_in_the_others_deviations(ready, monkeypatch):
+def test_a_constant_dimension_does_not_change_the_std_of_the_others(ready, monkeypatch):
     """It is predicted with ease; the other is half as sure again as it should be."""
     rng, n = np.random.default_rng(0), 30_000
     act = np.column_stack([rng.uniform(-0.5, 0.5, n), np.full(n, 0.1)]).astype(np.float32)
@@ -351,7 +352,7 @@ def test_a_model_labels_data_without_an_action_size(ready):
     assert "18 of 18 actions are proxies" in out.meta.notes[-1]
 
 
-# --- what to use, and what is told
+# --- choice of the model, and the report
 
 
 def test_names_and_changes_give_a_configuration():
@@ -362,13 +363,13 @@ def test_names_and_changes_give_a_configuration():
     assert resolve("robust", "paper", steps=7, members=2) == replace(IDMS["robust"], steps=7, members=2)
 
 
-def test_a_preset_that_there_is_none_of_is_refused():
-    with pytest.raises(SsorlError, match=r"preset of an inverse dynamics model is 'quik'; did you mean quick\?"):
+def test_an_unknown_preset_raises():
+    with pytest.raises(SsorlError, match=r"'quik' is no preset of inverse dynamics models; did you mean quick\?"):
         resolve("robust", "quik")
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 2**70, 0.5])
-def test_a_seed_that_is_none_is_refused(full, ready, seed):
+def test_an_invalid_seed_raises(full, ready, seed):
     with pytest.raises(SsorlError, match=r"--seed is .*; give a whole number from 0 up and below 2\*\*32"):
         fill(hide_after(full, 10), ready, seed)
 
@@ -381,32 +382,32 @@ def test_nothing_to_fill_and_nothing_to_learn_from_are_refused(full):
 
 
 @pytest.fixture(scope="module")
-def told(full, ready):
+def quality(full, ready):
     eps = hide_after(full, 10)
     return report(eps, label(ready, eps), ready, truth=full.act)
 
 
-def test_the_report_by_hand(full, ready, told):
+def test_the_report_by_hand(full, ready, quality):
     eps = hide_after(full, 10)
     out = label(ready, eps)
     error = (out.act - full.act)[300:]
-    assert told["truth"]["mse"] == pytest.approx(np.mean(error**2), rel=1e-5)
-    assert told["truth"]["mse_by_dimension"] == pytest.approx(np.mean(error**2, axis=0), rel=1e-5)
+    assert quality["truth"]["mse"] == pytest.approx(np.mean(error**2), rel=1e-5)
+    assert quality["truth"]["mse_by_dimension"] == pytest.approx(np.mean(error**2, axis=0), rel=1e-5)
     each = np.mean(error.reshape(10, 30, 2) ** 2, axis=(1, 2))
-    assert [w["trajectory"] for w in told["worst"]] == list(10 + np.argsort(-each))
-    assert told["worst"][0]["rmse"] == pytest.approx(np.sqrt(each.max()), rel=1e-5)
-    assert told["data"]["proxy_steps"] == 300 and told["data"]["labelled_steps"] == 300
-    assert sum(b["trajectories"] for b in told["by_return"]) == 10
-    returns = [b["return"] for b in told["by_return"]]
+    assert [w["trajectory"] for w in quality["worst"]] == list(10 + np.argsort(-each))
+    assert quality["worst"][0]["rmse"] == pytest.approx(np.sqrt(each.max()), rel=1e-5)
+    assert quality["data"]["proxy_steps"] == 300 and quality["data"]["labelled_steps"] == 300
+    assert sum(b["trajectories"] for b in quality["by_return"]) == 10
+    returns = [b["return"] for b in quality["by_return"]]
     assert returns == sorted(returns) and returns == pytest.approx(sorted(full.returns[10:]))
-    weighted = np.mean([b["rmse"] ** 2 for b in told["by_return"]])
+    weighted = np.mean([b["rmse"] ** 2 for b in quality["by_return"]])
     assert weighted == pytest.approx(np.mean(error**2), rel=1e-5)
-    assert told["model"]["labelled_returns"] == [full.returns[:10].min(), full.returns[:10].max()]
-    assert told["model"]["labelled_variance"] == pytest.approx(full.act[:300].var(0), rel=1e-4)
-    json.dumps(told, allow_nan=False)
+    assert quality["model"]["labelled_returns"] == [full.returns[:10].min(), full.returns[:10].max()]
+    assert quality["model"]["labelled_variance"] == pytest.approx(full.act[:300].var(0), rel=1e-4)
+    json.dumps(quality, allow_nan=False)
 
 
-def test_errors_are_told_in_shares_of_the_range(ready):
+def test_errors_are_shares_of_the_action_range(ready):
     """The same system in another action range has the same report."""
     a, b = linear(n=20), linear(n=20, low=0, high=5)
     first, second = (fill(hide_after(x, 10), TINY, truth=x.act).report for x in (a, b))
@@ -415,26 +416,26 @@ def test_errors_are_told_in_shares_of_the_range(ready):
     assert second["coverage"]["truth"] == pytest.approx(first["coverage"]["truth"], abs=0.02)
 
 
-def test_actions_that_are_proxies_are_not_called_true(full, ready, told):
+def test_actions_that_are_proxies_are_not_called_true(full, ready, quality):
     eps = hide_after(full, 10)
-    assert "300 true actions are unchanged" in summary(told)[0] and "against the true actions" in summary(told)[2]
+    assert "300 true actions are unchanged" in summary(quality)[0] and "against the true actions" in summary(quality)[2]
     note = f"200 of 600 {PROXIES}"
     again = report(eps.with_meta(notes=(note,)), label(ready, eps), ready, truth=full.act)
-    assert again["data"]["proxies_before"] == [note] and told["data"]["proxies_before"] == []
+    assert again["data"]["proxies_before"] == [note] and quality["data"]["proxies_before"] == []
     lines = summary(again)
     assert f"300 actions are unchanged, but may be proxies themselves ({note})" in lines[0]
     assert "measured against actions that may be proxies too" in lines[2]
     assert not any("true action" in line or "truth" in line for line in lines)
 
 
-def test_labels_no_better_than_a_constant_guess_are_told(told):
+def test_labels_no_better_than_a_constant_prediction_get_a_warning(quality):
     words = "no better than a constant prediction"
-    assert not any(words in line for line in summary(told))
-    worse = {**told, "model": {**told["model"], "labelled_variance": [told["validation"]["mse"] * 0.9] * 2}}
-    worse["validation"] = {**told["validation"], "mse": 0.2}
+    assert not any(words in line for line in summary(quality))
+    worse = {**quality, "model": {**quality["model"], "labelled_variance": [quality["validation"]["mse"] * 0.9] * 2}}
+    worse["validation"] = {**quality["validation"], "mse": 0.2}
     assert words in summary(worse)[2] and "more labelled trajectories" in summary(worse)[2]
-    still = {**told, "model": {**told["model"], "labelled_variance": [0.0, 0.0]}}  # actions that hardly vary
-    still["validation"] = {**told["validation"], "mse": 1e-6}
+    still = {**quality, "model": {**quality["model"], "labelled_variance": [0.0, 0.0]}}  # actions that hardly vary
+    still["validation"] = {**quality["validation"], "mse": 1e-6}
     assert not any(words in line for line in summary(still))
 
 
@@ -447,16 +448,23 @@ def test_truth_changes_the_report_and_no_label(full):
 
 
 @pytest.mark.parametrize("known", ["truth", "no truth", "nothing held out"])
-def test_the_picture_is_drawn(tmp_path, told, known):
-    told = told if known == "truth" else {**told, "truth": None}
+def test_the_picture_is_drawn(tmp_path, quality, known):
+    quality = quality if known == "truth" else {**quality, "truth": None}
     if known == "nothing held out":
-        told = {**told, "validation": None, "coverage": None}
-    plot(told, tmp_path / "p.png")
+        quality = {**quality, "validation": None, "coverage": None}
+    plot(quality, tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
-    assert 1 <= len(summary(told)) <= 6
+    assert 1 <= len(summary(quality)) <= 6
 
 
-def test_self_training_is_told_round_by_round(full):
+def test_reprs_are_short(full, ready):
+    done = fill(hide_after(full, 10), ready)
+    for value, name in ((done, "LabelledData"), (done.labels, "Labels"), (ready, "Labeller"), (ready.idm, "Idm")):
+        assert repr(value).startswith(f"{name}(") and len(repr(value)) <= MAX_REPR
+        assert f"<b>{name}</b>" in value._repr_html_()
+
+
+def test_self_training_is_reported_round_by_round(full):
     done = fill(hide_after(full, 10), replace(TINY, members=2), rounds=2, truth=full.act)
     assert [r["round"] for r in done.report["rounds"]] == [0, 1, 2]
     assert [r["added_steps"] for r in done.report["rounds"]] == [0, 150, 150]

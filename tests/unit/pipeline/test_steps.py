@@ -22,7 +22,7 @@ def test_invalid_seed_raises(eps, step, seed):
 @pytest.mark.parametrize(
     ("step", "given", "words"),
     [
-        ("fit_idm", {"preset": "fast"}, "preset of an inverse dynamics model is 'fast'; there are auto, quick, paper"),
+        ("fit_idm", {"preset": "fast"}, "'fast' is no preset of inverse dynamics models; there are auto, quick, paper"),
         ("train", {"policy": "avg"}, "policy is 'avg'; did you mean average?"),
         ("train", {"policy": "best"}, "policy is 'best'; "),
     ],

@@ -1,4 +1,4 @@
-"""The configuration of the blend: members of different families, weighted on a holdout that resembles the shift."""
+"""The configuration of the blend: members of different families, weighted by their error on held-out trajectories."""
 
 from __future__ import annotations
 
@@ -18,41 +18,51 @@ if TYPE_CHECKING:
 class BlendConfig(IdmSpec):
     """A weighted mean of boosted trees, networks and least squares over windows s_{t-past} … s_{t+1+future}.
 
-    The members are fitted without a part of the labelled trajectories, weighted by non-negative least squares on that
-    part, and fitted again to all. What each choice is worth is in docs/idm.md.
+    The members are fitted without a holdout of labelled trajectories, weighted by non-negative least squares on the
+    holdout, and fitted again to all labelled trajectories. docs/idm.md has measurements of each choice.
     """
 
     FAMILY: ClassVar[str] = "blend"
     passes: ClassVar[int] = 2
-    forecast: ClassVar[bool] = True  # forecast the error of its labels: see `idm.forecast`
+    forecast: ClassVar[bool] = True  # whether the error of its labels is forecast: see `idm.forecast`
     revision: ClassVar[int] = 0  # raised when a change alters results at unchanged settings: docs/architecture.md
 
-    past: int | None = None  # states before s_t in the window; None: found from the data
-    future: int | None = None  # states after s_{t+1}; None: found from the data
-    rounds: int = 400  # trees of one action dimension
-    members: int = 2  # networks
+    past: int | None = None  # states before s_t in the window; None: chosen from the data
+    future: int | None = None  # states after s_{t+1}; None: chosen from the data
+    rounds: int = 400  # trees for each target
+    members: int = 2  # number of networks
     hidden: tuple[int, ...] = (256, 256)  # widths of their hidden layers
     steps: int = 5000  # updates of each network
     batch: int = 256  # steps in an update
-    lr: float = 1e-3  # of Adam, with a cosine schedule
-    validation: float = 0.3  # share of the labelled trajectories that decides the weights
-    early: float = 0.4  # length of the fits without that part, relative to the final ones
-    worst: float = 1.5  # members whose error there exceeds this times the best one's get no weight
-    equal: float = 0.3  # share of equal weights that is mixed in
-    soft_limits: bool = True  # keep proxy actions off the limits unless the true ones are there as often
+    lr: float = 1e-3  # learning rate of Adam, with a cosine schedule
+    validation: float = 0.3  # share of the labelled trajectories in the holdout, which determines the weights
+    early: float = 0.4  # length of the fits without the holdout, relative to the final ones
+    worst: float = 1.5  # members with more than this times the smallest holdout error get no weight
+    equal: float = 0.3  # share of equal weights in the final weights
+    soft_limits: bool = True  # keep proxy actions away from the limits: see `idm.limits`
 
     @property
     def work(self) -> int:
-        """The updates of all networks, and a round of trees counts as one too."""
+        """The number of updates of all networks and of rounds of trees, in both fits."""
         return sum(self.members * steps + 2 * rounds for steps, rounds in (self.length(False), self.length(True)))
 
     def length(self, early: bool) -> tuple[int, int]:
-        """Return the updates of a network and the rounds of trees, of the early or of the final fit."""
+        """Return the updates of a network and the rounds of trees.
+
+        Args:
+            early: of the fit without the holdout; otherwise of the final fit.
+        """
         share = self.early if early else 1.0
         return max(1, round(share * self.steps)), max(1, round(share * self.rounds))
 
     def network(self, past: int, future: int, early: bool) -> IdmConfig:
-        """Return the configuration of the networks, which are one ensemble."""
+        """Return the configuration of one network.
+
+        Args:
+            past: states before s_t in the window.
+            future: states after s_{t+1}.
+            early: for the fit without the holdout; otherwise for the final fit.
+        """
         steps, _ = self.length(early)
         return IdmConfig(
             past=past,
@@ -72,25 +82,25 @@ class BlendConfig(IdmSpec):
         )
 
     def fit(self, eps: Episodes, seed: int = 0, progress: FitProgress | None = None, statistics: Any = None) -> Blend:
-        """Fit the members, weigh them and fit them again to all labelled steps of `eps`."""
+        """Fit a blend to the labelled steps of `eps`; see `IdmSpec.fit`."""
         from ssorl.idm.blend.fit import fit
 
         return fit(eps, self, seed, progress, statistics)
 
     def measure(self, read: ReadParts, n_states: int) -> Any:
         """Return the statistics of all states that the networks need."""
-        from ssorl.idm.fit import measure
+        from ssorl.idm.statistics import measure
 
         return measure(read, n_states, True)
 
     def restore(self, n_obs: int, n_act: int, read: ArrayReader, about: Mapping[str, Any]) -> Blend:
-        """Rebuild a saved blend."""
+        """Rebuild a saved blend; see `IdmSpec.restore`."""
         from ssorl.idm.blend.model import restore
 
         return restore(self, n_obs, n_act, read, about)
 
     def resized(self, updates: int | None = None, members: int | None = None) -> BlendConfig:
-        """Return the configuration with another number of updates or of networks; shorter fits have fewer trees too."""
+        """Return the configuration with another number of updates or networks; fewer updates also mean fewer trees."""
         changed = super().resized(updates, members)
         if updates is None or updates >= self.steps:
             return changed

@@ -1,4 +1,4 @@
-"""Fit a blend: find the window, fit the members without a holdout, weigh them on it, and fit them to everything."""
+"""Fit a blend: choose the window, fit the members without a holdout, weight them on it, and fit them to all steps."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ssorl.idm.blend.targets import Targets, find_targets
 from ssorl.idm.blend.trees import fit_forest
 from ssorl.idm.blend.uncertainty import fit_nearness, fit_spread
 from ssorl.idm.blend.windows import cut, find_angles, flat, gather, tree_features, unwrapped
-from ssorl.idm.fit import Statistics
 from ssorl.idm.fit import fit as fit_network
 from ssorl.idm.holdout import last_part
 from ssorl.idm.model import IdmConfig
 from ssorl.idm.network import Idm
+from ssorl.idm.statistics import Statistics
 from ssorl.utils.errors import DataError
 
-MAX_HELD_OUT = 6000  # steps that decide the weights; more would change nothing
-CUT_SHARE = 0.1  # of the rows are repeated with a shortened window, for each part of it
-MAX_STEPS = 400_000  # labelled steps that trees and products are fitted to; of more, steps are drawn
+MAX_HELD_OUT = 6000  # steps of the holdout that are used; more give the same weights
+CUT_SHARE = 0.1  # share of the training rows that is added once more for each kind of shortened window
+MAX_STEPS = 400_000  # labelled steps that trees and products are fitted to; of more, a random sample
 
 
 class Lesson(NamedTuple):
-    """Labelled steps to learn from."""
+    """Labelled steps to fit to."""
 
     steps: np.ndarray  # [N]
     targets: np.ndarray  # [N, K]
@@ -49,10 +49,10 @@ def fit(
 
     Args:
         eps: trajectories, some steps labelled.
-        config: the settings.
-        seed: decides initial weights, batches and the features that trees may use.
+        config: the model.
+        seed: of the initial weights, the batches and the features that trees may use.
         progress: called with the units of work done since the last call, and a note.
-        statistics: of all states, where `eps` is only the labelled part of the data; by default those of `eps`.
+        statistics: of all states, if `eps` is only the labelled part of the data; by default those of `eps`.
 
     Raises:
         DataError: fewer than two labelled steps differ, or the fit of a network diverged.
@@ -77,13 +77,14 @@ def fit(
     lesson = Lesson(steps, encoded)
     train, rest = _take(lesson, ~held), _take(lesson, held, MAX_HELD_OUT)
     early = _fit_members(seen, train, rest, config, window, True, seed, report, known)
-    weights, found = _weigh(early, seen, rest, window, config)
+    weights, predicted = _weigh(early, seen, rest, window, config)
     cap = encoded.var(0) if targets.width else np.zeros(0)
     near = fit_nearness(_transitions(seen, train.steps), seed)
-    mean, between = mix(found, weights, near, None)
-    spread = fit_spread(mean - rest.targets, between, found.variance, near(found.states), cap)
+    mean, between = mix(predicted, weights, near, None)
+    spread = fit_spread(mean - rest.targets, between, predicted.variance, near(predicted.states), cap)
     members = _fit_members(seen, lesson, rest, config, window, False, seed, report, known)
-    checked = HeldOut(rest.steps, *_decoded(targets, mean, spread(between, found.variance, near(found.states))))
+    variance = spread(between, predicted.variance, near(predicted.states))
+    checked = HeldOut(rest.steps, *_decode(targets, mean, variance))
     return Blend(
         config,
         np.unique(eps.episode_of_step[steps[held]]),
@@ -101,14 +102,14 @@ def fit(
 
 
 def choose_holdout(eps: Episodes, share: float) -> np.ndarray:
-    """Mark the labelled steps [N] bool of the best trajectories by return, which resemble the unlabelled ones most.
+    """Mark the labelled steps [N] bool to hold out: those of the trajectories with the highest returns.
 
-    Copies of one trajectory are held out together. Without rewards, the longest trajectories are held out. A single
-    trajectory cannot be held out whole: only its last part is.
+    These resemble the unlabelled trajectories most. Copies of one trajectory are held out together. Without rewards,
+    the longest trajectories are held out. If there is only one labelled trajectory, its last part is held out.
 
     Args:
         eps: trajectories, some steps labelled.
-        share: of the labelled trajectories.
+        share: share of the labelled trajectories to hold out.
 
     Raises:
         DataError: fewer than two labelled steps differ.
@@ -123,7 +124,7 @@ def choose_holdout(eps: Episodes, share: float) -> np.ndarray:
         if places < 2:
             raise DataError(
                 f"{eps.meta.source}: {places} steps have an action and at least 2 are needed to fit an inverse "
-                "dynamics model; give more labelled trajectories"
+                "dynamics model; add more labelled trajectories"
             )
         return last_part(eps, steps, share)
     worth = np.nan_to_num(eps.returns[distinct], nan=0.0)
@@ -135,25 +136,26 @@ def choose_holdout(eps: Episodes, share: float) -> np.ndarray:
 
 
 def _halves(eps: Episodes, steps: np.ndarray) -> np.ndarray:
-    """Mark every second labelled trajectory, or of a single one its first half, [N] bool."""
+    """Mark the steps [N] bool of every second labelled trajectory, or the first half of a single trajectory."""
     number = np.unique(eps.episode_of_step[steps], return_inverse=True)[1]
     return number % 2 == 0 if number.max() > 0 else np.arange(len(steps)) < len(steps) // 2
 
 
 def _take(lesson: Lesson, marked: np.ndarray, most: int | None = None) -> Lesson:
+    """Return the marked steps, or a random sample of `most` of them."""
     chosen = np.flatnonzero(marked)
-    chosen = chosen if most is None else chosen[_few(len(chosen), most)]
+    chosen = chosen if most is None else chosen[_sample(len(chosen), most)]
     return Lesson(lesson.steps[chosen], lesson.targets[chosen])
 
 
-def _few(n: int, most: int) -> np.ndarray:
-    """Return at most so many of n numbers. Every k-th would miss a phase of a gait whose period k divides."""
+def _sample(n: int, most: int) -> np.ndarray:
+    """Return at most `most` random indices below `n`. Every k-th step could miss the same phase of each stride."""
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
 def _transitions(eps: Episodes, steps: np.ndarray) -> np.ndarray:
     """Return s_t and s_{t+1}, [N, 2 O], of at most 20,000 steps."""
-    chosen = steps[_few(len(steps), 20_000)]
+    chosen = steps[_sample(len(steps), 20_000)]
     states, _ = gather(eps, chosen, 0, 0)
     return flat(states)
 
@@ -169,9 +171,9 @@ def _fit_members(
     report: FitProgress,
     statistics: Statistics | None,
 ) -> Members:
-    """Fit all members to some steps; `rest` chooses the penalty of the linear one."""
+    """Fit all members to some steps; the held-out steps `rest` choose the penalty of the linear member."""
     _, rounds = config.length(early)
-    stage = "weighing the members" if early else "fitting the members"
+    stage = "fitting the members without the holdout" if early else "fitting the members to all steps"
     size = longest_window(eps.n_obs, max(0, window.delay))
     sums = moments(eps, lesson.steps, lesson.targets, *size)
     while sums.n < len(lesson.steps) // 2 and max(size) > 0:  # trajectories shorter than the window
@@ -181,8 +183,8 @@ def _fit_members(
     penalty = choose_penalty(sums if early else sums.less(other), other, eps.n_obs, size)
     linear = fit_linear(sums, eps.n_obs, size, penalty)
 
-    few = _take(lesson, np.ones(len(lesson.steps), bool), MAX_STEPS)
-    rows, wanted, now = _tree_rows(eps, few, window, seed)
+    sample = _take(lesson, np.ones(len(lesson.steps), bool), MAX_STEPS)
+    rows, wanted, now = _tree_rows(eps, sample, window, seed)
     width = wanted.shape[1]
     forest = fit_forest(rows, wanted, rounds, seed)
     report(rounds, stage)
@@ -198,7 +200,7 @@ def _fit_members(
 
 
 def _tree_rows(eps: Episodes, lesson: Lesson, window: Window, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return features [N, F], targets [N, K] and (s_t, s_{t+1}) [N, 2 O]: whole windows, and some cut short."""
+    """Return features [N, F], targets [N, K] and (s_t, s_{t+1}) [N, 2 O] of whole windows and of shortened ones."""
     states, inside = gather(eps, lesson.steps, window.past, window.future)
     now = flat(states[:, window.past : window.past + 2])
     rows, wanted, where = [tree_features(states, inside, window.past)], [lesson.targets], [now]
@@ -213,7 +215,7 @@ def _tree_rows(eps: Episodes, lesson: Lesson, window: Window, seed: int) -> tupl
 
 
 def _cuts(window: Window) -> list[tuple[int, int]]:
-    """Return the states before s_t and after s_{t+1} that each part of the window but the whole one has."""
+    """Return the numbers of states before s_t and after s_{t+1} of each kind of shortened window."""
     ends = [(window.past, after) for after in range(window.future)]
     return [*ends, (0, window.future)] if window.past else ends
 
@@ -221,7 +223,7 @@ def _cuts(window: Window) -> list[tuple[int, int]]:
 def _fit_network(
     eps: Episodes, lesson: Lesson, config: IdmConfig, seed: int, report: FitProgress, statistics: Statistics | None
 ) -> Idm:
-    """Fit a network to targets in place of actions."""
+    """Fit a network to targets instead of actions."""
     act = np.full((eps.n_steps, lesson.targets.shape[1]), np.nan, np.float32)
     act[lesson.steps] = lesson.targets
     unit = (1.0,) * act.shape[1]
@@ -234,20 +236,20 @@ def _weigh(
     members: Members, eps: Episodes, rest: Lesson, window: Window, config: BlendConfig
 ) -> tuple[np.ndarray, MemberPredictions]:
     """Return the weights [parts, M, K] and the members' predictions at the held-out steps."""
-    found = members.predict(eps, rest.steps, window)
-    n_members, _, width = found.means.shape
+    predicted = members.predict(eps, rest.steps, window)
+    n_members, _, width = predicted.means.shape
     weights = np.zeros((window.n_parts, n_members, width), np.float32)
     if not width:
-        return weights, found
-    whole = found.part == 0
+        return weights, predicted
+    whole = predicted.part == 0
     chosen = whole if whole.any() else np.ones(len(whole), bool)
-    weights[:] = _least_squares(found.means[:, chosen], rest.targets[chosen], config)[:, None]
-    few = np.flatnonzero(chosen)[_few(int(chosen.sum()), 2000)]
+    weights[:] = _least_squares(predicted.means[:, chosen], rest.targets[chosen], config)[:, None]
+    sample = np.flatnonzero(chosen)[_sample(int(chosen.sum()), 2000)]
     for part, keep in enumerate(_cuts(window), start=1):
-        short, steps = _shortened(eps, rest.steps[few], keep, max(window.past, members.linear.past))
+        short, steps = _shortened(eps, rest.steps[sample], keep, max(window.past, members.linear.past))
         cut_off = members.predict(short, steps, window)
-        weights[part] = _least_squares(cut_off.means, rest.targets[few], config)[:, None]
-    return weights, found
+        weights[part] = _least_squares(cut_off.means, rest.targets[sample], config)[:, None]
+    return weights, predicted
 
 
 def _least_squares(means: np.ndarray, targets: np.ndarray, config: BlendConfig) -> np.ndarray:
@@ -266,13 +268,13 @@ def _least_squares(means: np.ndarray, targets: np.ndarray, config: BlendConfig) 
 
 
 def _shortened(eps: Episodes, steps: np.ndarray, keep: tuple[int, int], past: int) -> tuple[Episodes, np.ndarray]:
-    """Return trajectories of one window each, cut short, and the numbers of the steps in them.
+    """Return a trajectory for each step that holds only its shortened window, and the steps' numbers in these.
 
     Args:
         eps: trajectories.
         steps: [N] step numbers.
-        keep: states before s_t and after s_{t+1} that remain; of the states before it all that are real if it is > 0.
-        past: states before s_t that any member sees.
+        keep: states before s_t and after s_{t+1} that remain; if the first is above 0, all states before s_t remain.
+        past: states before s_t that any member uses.
     """
     before = min(past, keep[0]) if keep[0] == 0 else past
     episode = eps.episode_of_step[steps]
@@ -290,6 +292,7 @@ def _shortened(eps: Episodes, steps: np.ndarray, keep: tuple[int, int], past: in
     return short, start[:-1] + (row - begin)
 
 
-def _decoded(targets: Targets, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _decode(targets: Targets, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return scaled actions [N, A] and their std [N, A] from predictions of the targets."""
     act, spread = targets.decode(mean, variance)
     return act, np.sqrt(spread)

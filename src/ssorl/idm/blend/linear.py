@@ -1,8 +1,7 @@
 """Least squares on the window, and the lag between actions and their effect.
 
-All windows and their parts share one Gram matrix: the weights for a step near the end of a trajectory, whose window
-is not whole, solve the rows and columns of the states that it has. A last state without a successor is served by its
-past alone.
+Near the ends of a trajectory some states of a window are missing. The weights for each such part of a window solve the
+rows and columns of one shared Gram matrix that belong to the states which it has.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from ssorl.idm.blend.rows import multiply
 from ssorl.idm.blend.windows import gather
 
 CHUNK = 1 << 14  # windows gathered together
-PENALTIES = (1e-6, 1e-3, 1e-1)  # times the number of windows; features have unit variance
-MAX_FEATURES = 1200  # of one window; states of many dimensions get a shorter one
-REACH = 6  # steps before and after t in which the effect of a_t is looked for
-CLEAR = 0.8  # a lag is reported if its held-out error is at most this times that of no lag
+PENALTIES = (1e-6, 1e-3, 1e-1)  # candidate ridge penalties, relative to the number of windows
+MAX_FEATURES = 1200  # features of one window; large states have a shorter window
+REACH = 6  # largest delay that is tried, in steps
+CLEAR = 0.8  # a delay is reported if its held-out error is at most this times the error without a delay
 
 
 class Moments(NamedTuple):
@@ -32,14 +31,14 @@ class Moments(NamedTuple):
     n: int
 
     def less(self, other: Moments) -> Moments:
-        """Return the sums without those windows."""
+        """Return the sums without the windows of `other`."""
         return Moments(self.gram - other.gram, self.cross - other.cross, self.square - other.square, self.n - other.n)
 
 
 class Linear(NamedTuple):
-    """A least-squares model of whole windows and of each part that an end of a trajectory leaves of them."""
+    """A least-squares model with weights for whole windows and for each part of a window."""
 
-    weights: np.ndarray  # [P+1, F+2, G, K] float32, by the states before s_t and after s_t that are real
+    weights: np.ndarray  # [P+1, F+2, G, K] float32, by the numbers of real states before and after s_t
     past: int  # P
     future: int  # F
     n_obs: int
@@ -50,7 +49,7 @@ class Linear(NamedTuple):
         Args:
             eps: trajectories.
             steps: [N] step numbers.
-            keep: states after s_t that may be used at most; None: all.
+            keep: largest number of states after s_t that are used; None: all.
         """
         out = np.empty((len(steps), self.weights.shape[-1]), np.float32)
         for first in range(0, len(steps), CHUNK):
@@ -88,7 +87,7 @@ def read_linear(read: ArrayReader, name: str, size: tuple[int, int], n_obs: int,
 
 
 def longest_window(n_obs: int, future: int) -> tuple[int, int]:
-    """Return how many states before s_t and after s_{t+1} a window may have at most."""
+    """Return the largest numbers of states before s_t and after s_{t+1} in a window."""
     return next((p, p + future) for p in (3, 2, 1, 0) if n_obs * (2 * p + 2 + future) < MAX_FEATURES or p == 0)
 
 
@@ -102,7 +101,7 @@ def _features(states: np.ndarray, past: int) -> np.ndarray:
 
 
 def moments(eps: Episodes, steps: np.ndarray, targets: np.ndarray, past: int, future: int) -> Moments:
-    """Return the sums over those steps whose window is whole.
+    """Return the sums over the steps whose window is whole.
 
     Args:
         eps: trajectories.
@@ -170,7 +169,7 @@ def fit_linear(sums: Moments, n_obs: int, size: tuple[int, int], penalty: float)
         sums: of the training windows.
         n_obs: size of an observation.
         size: states before s_t and after s_{t+1} in the windows.
-        penalty: as in `solve`.
+        penalty: ridge penalty, see `solve`.
     """
     past, future = size
     weights = [
@@ -196,15 +195,15 @@ def find_delay(eps: Episodes, steps: np.ndarray, targets: np.ndarray, half: np.n
         half: [N] bool, one half of the labelled trajectories: each half is predicted from the other.
 
     Returns:
-        The delay d: a_t acts on s_{t+d} → s_{t+d+1}; 0 unless another is clearly better. And the held-out error of
-        every delay that was tried, relative to the targets' variance.
+        The delay d, where a_t acts on s_{t+d} → s_{t+d+1}; 0 unless another one is clearly better. And the held-out
+        error of each delay, relative to the variance of the targets.
     """
     n_obs = eps.n_obs
     reach = next((r for r in range(REACH, 0, -1) if n_obs * 2 * r < MAX_FEATURES), 0)
     if not reach or not targets.shape[1]:
         return 0, {}
     size = (reach, reach)
-    parts = [moments(eps, steps[one], targets[one], *size) for one in (half, ~half)]
+    parts = [moments(eps, steps[mask], targets[mask], *size) for mask in (half, ~half)]
     if min(part.n for part in parts) < 4 * n_obs + 10:
         return 0, {}
     variance = sum(part.square - part.cross[-1] ** 2 / part.n for part in parts) / sum(part.n for part in parts)
@@ -227,7 +226,7 @@ def _transition(sums: Moments, n_obs: int, size: tuple[int, int], delay: int) ->
     to[-1, -1] = 1
 
     def change(at: int) -> slice:
-        """The features s_{t+at+1} - s_{t+at}."""
+        """Return the columns of s_{t+at+1} - s_{t+at}."""
         first = -n_obs * at if at < 0 else n_obs * (1 + past + at)
         return slice(first, first + n_obs)
 

@@ -24,7 +24,7 @@ BLOCK = 1 << 14  # steps predicted together
 
 
 class Window(NamedTuple):
-    """The states that members see around a step."""
+    """The states around a step that the members use."""
 
     past: int  # before s_t
     future: int  # after s_{t+1}
@@ -32,18 +32,18 @@ class Window(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Steps by which actions are recorded too late: the action recorded at t acted at t - lag."""
+        """The lag in steps: the action recorded at t acts at t - lag."""
         return -self.delay
 
     @property
     def n_parts(self) -> int:
-        """How many parts of a window have weights of their own."""
+        """The number of kinds of windows (whole or shortened) with weights of their own."""
         return self.future + 1 + (self.past > 0)
 
     def part(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Return which part each window is, [N].
+        """Return the kind of each window, [N].
 
-        0: whole. 1 … future: `part - 1` states after s_{t+1} are real. future + 1: at the start of a trajectory.
+        0: whole. 1 … future: only `part - 1` states after s_{t+1} are real. future + 1: states before s_t are missing.
 
         Args:
             before: [N] real states before s_t.
@@ -73,7 +73,7 @@ class Members(NamedTuple):
         Args:
             eps: trajectories, their angles unwrapped.
             steps: [N] step numbers.
-            window: of trees and networks.
+            window: the window of trees and networks.
         """
         states, inside = gather(eps, steps, window.past, window.future)
         rows = tree_features(states, inside, window.past)
@@ -93,30 +93,32 @@ class Members(NamedTuple):
 
 
 class MemberPredictions(NamedTuple):
-    """What the members predict at N steps."""
+    """The predictions of the members at N steps."""
 
     means: np.ndarray  # [M, N, K]
-    variance: np.ndarray  # [N, K], mean of what the networks predict
-    part: np.ndarray  # [N] of the window, see `Window.part`
+    variance: np.ndarray  # [N, K], mean of the variances that the networks predict
+    part: np.ndarray  # [N], kind of the window, see `Window.part`
     states: np.ndarray  # [N, 2 O], s_t and s_{t+1}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Blend(FittedIdm):
     """A fitted blend."""
 
     config: BlendConfig  # type: ignore[override]
-    validation: np.ndarray  # trajectories that decided the weights
+    validation: np.ndarray  # numbers of the held-out trajectories, which determined the weights
     window: Window
     targets: Targets
-    angles: dict[int, float]  # state dimensions that wrap, each with its period
+    angles: dict[int, float]  # period of each state dimension that is a wrapping angle
     members: Members
     weights: np.ndarray  # [parts, M, K] float32
     nearness: Nearness
     spread: Spread
-    size: int  # of a state
-    delays: dict[int, float] = field(default_factory=dict)  # held-out error of each delay, relative to the variance
-    checked: HeldOut | None = None  # of the fit; not saved
+    size: int  # numbers in a state
+    delays: dict[int, float] = field(
+        default_factory=dict
+    )  # held-out error of each delay, relative to the variance of the targets
+    checked: HeldOut | None = None  # predictions of the fit without the holdout; not saved
 
     @property
     def n_obs(self) -> int:
@@ -134,19 +136,19 @@ class Blend(FittedIdm):
         for first in range(0, len(steps), BLOCK):
             chosen = steps[first : first + BLOCK]
             if self.targets.width:
-                found = self.members.predict(eps, chosen, self.window)
-                mean, variance = mix(found, self.weights, self.nearness, self.spread)
+                predicted = self.members.predict(eps, chosen, self.window)
+                mean, variance = mix(predicted, self.weights, self.nearness, self.spread)
             else:
                 mean = variance = np.zeros((len(chosen), 0), np.float32)
             act, spread = self.targets.decode(mean, variance)
             yield Prediction(chosen, act, np.sqrt(spread))
 
     def held_out_predictions(self) -> HeldOut | None:
-        """Return the predictions by which the members were weighed; None for a model that was loaded."""
+        """Return the predictions of the fit without the holdout; None for a loaded model."""
         return self.checked
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the members' tables and weights."""
+        """Return the arrays of the members and their weights."""
         networks = [
             {f"network{i}/{name}": array for name, array in idm.arrays().items()}
             for i, idm in enumerate(self.members.networks)
@@ -163,7 +165,7 @@ class Blend(FittedIdm):
         }
 
     def about(self) -> dict[str, Any]:
-        """Return the window, the kinds of the action dimensions, and the dimensions that wrap."""
+        """Return the window, the kinds of the action dimensions, and the wrapping angles."""
         return {
             "window": list(self.window),
             "linear_window": [self.members.linear.past, self.members.linear.future],
@@ -183,21 +185,25 @@ class Blend(FittedIdm):
 
 
 def mix(
-    found: MemberPredictions, weights: np.ndarray, nearness: Nearness, spread: Spread | None
+    predicted: MemberPredictions, weights: np.ndarray, nearness: Nearness, spread: Spread | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the weighted mean [N, K] of the members, and its expected squared error [N, K].
 
-    Without `spread`, return the variance between the members in place of the error.
+    Args:
+        predicted: predictions of M members.
+        weights: [parts, M, K].
+        nearness: distance to the labelled steps.
+        spread: model of the squared error; None: the variance between the members is returned instead.
     """
-    own = np.moveaxis(weights[found.part], 1, 0)  # [M, N, K]
-    mean, between = np.zeros_like(found.means[0]), np.zeros_like(found.means[0])
-    for w, each in zip(own, found.means, strict=True):  # not einsum, whose order of summing depends on the shapes
+    own = np.moveaxis(weights[predicted.part], 1, 0)  # [M, N, K]
+    mean, between = np.zeros_like(predicted.means[0]), np.zeros_like(predicted.means[0])
+    for w, each in zip(own, predicted.means, strict=True):  # the order of the sums in einsum depends on the shapes
         mean = mean + w * each
-    for w, each in zip(own, found.means, strict=True):
+    for w, each in zip(own, predicted.means, strict=True):
         between = between + w * (each - mean) ** 2
     if spread is None:
         return mean, between
-    return mean, spread(between, found.variance, nearness(found.states))
+    return mean, spread(between, predicted.variance, nearness(predicted.states))
 
 
 class _Prefixed:
@@ -224,7 +230,7 @@ def restore(config: BlendConfig, n_obs: int, n_act: int, read: ArrayReader, abou
         n_obs: size of an observation.
         n_act: size of an action.
         read: returns the arrays of the file.
-        about: what `Blend.about` returned, from the file.
+        about: the values of `Blend.about`, from the file.
 
     Raises:
         ValueError: an array or a value does not fit.
@@ -232,7 +238,7 @@ def restore(config: BlendConfig, n_obs: int, n_act: int, read: ArrayReader, abou
     window = Window(*_whole_numbers(about.get("window"), 3, "window"))
     size = _whole_numbers(about.get("linear_window"), 2, "linear_window")
     if min(window.past, window.future, *size) < 0 or max(*window, *size) > 1000:
-        raise ValueError(f"a window of {window.past} states before and {window.future} after")
+        raise ValueError(f"its window has {window.past} states before and {window.future} after a step")
     targets = targets_from_json(about.get("dimensions"), n_act)
     angles = _angles(about.get("angles"), n_obs)
     seen, width = n_obs + len(angles), targets.width
@@ -262,18 +268,18 @@ def restore(config: BlendConfig, n_obs: int, n_act: int, read: ArrayReader, abou
     )
 
 
-def _whole_numbers(found: Any, n: int, what: str) -> list[int]:
-    if not isinstance(found, list) or len(found) != n or not all(type(x) is int for x in found):
-        raise ValueError(f"its {what} is not a list of {n} whole numbers")
-    return found
+def _whole_numbers(value: Any, n: int, name: str) -> list[int]:
+    if not isinstance(value, list) or len(value) != n or not all(type(x) is int for x in value):
+        raise ValueError(f"its {name} is not a list of {n} whole numbers")
+    return value
 
 
-def _angles(found: Any, n_obs: int) -> dict[int, float]:
-    if not isinstance(found, list) or not all(isinstance(x, list) and len(x) == 2 for x in found):
+def _angles(pairs: Any, n_obs: int) -> dict[int, float]:
+    if not isinstance(pairs, list) or not all(isinstance(x, list) and len(x) == 2 for x in pairs):
         raise ValueError("its angles are not a list of pairs")
     angles = {}
-    for j, period in found:
+    for j, period in pairs:
         if type(j) is not int or not 0 <= j < n_obs or not isinstance(period, float) or not 0 < period < 1e6:
-            raise ValueError("an angle of no state dimension")
+            raise ValueError("one of its angles has an invalid state dimension or period")
         angles[j] = period
     return angles

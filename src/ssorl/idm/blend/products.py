@@ -1,7 +1,7 @@
-"""Trees on what a model affine in the state's change leaves: for robots whose inverse dynamics are smooth.
+"""Fit trees to the residuals of a model affine in the change of state: for robots with smooth inverse dynamics.
 
-Without contacts the action is M(s) Δs / dt + c(s). Least squares on the products of state and change has that form; the
-trees correct it. Trees alone need a step for every slope.
+Without contacts the action is M(s) Δs / dt + c(s). Least squares on the products of state and change has this form, and
+the trees correct it. Trees alone would approximate every slope by a staircase.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from ssorl.idm.blend.rows import multiply
 from ssorl.idm.blend.trees import Forest, fit_forest, read_forest
 from ssorl.idm.blend.windows import flat
 
-CHUNK = 1 << 13  # rows whose products are made together
-LARGEST = 40  # dimensions of a state; the products of more would take too long
-BOUND = 5.0  # of a standardised state or change: products of outliers would be larger than all others
-PENALTY = 3.0  # ridge
+CHUNK = 1 << 13  # rows whose products are computed together
+LARGEST = 40  # largest number of state dimensions; products of more take too long
+BOUND = 5.0  # standardised states and changes are clipped here, because products of outliers are very large
+PENALTY = 3.0  # ridge penalty
 
 
 class Affine(NamedTuple):
     """Least squares on the products of s_t and s_{t+1} - s_t."""
 
-    centre: np.ndarray  # [2 O] of s_t and of the change
-    scale: np.ndarray  # [2 O]
+    centre: np.ndarray  # [2 O], mean of s_t and of the change
+    scale: np.ndarray  # [2 O], their standard deviation
     weights: np.ndarray  # [F, K] float32, the last row is the constant
-    low: np.ndarray  # [K] least target seen
-    high: np.ndarray  # [K] greatest target seen
+    low: np.ndarray  # [K], smallest target of the fit
+    high: np.ndarray  # [K], largest target of the fit
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        """Return the predicted targets [N, K], within those seen, for (s_t, s_{t+1}) [N, 2 O]."""
+        """Return the predicted targets [N, K] of (s_t, s_{t+1}) [N, 2 O], clipped to the range of the fit."""
         out = np.empty((len(states), self.weights.shape[1]), np.float32)
         for first in range(0, len(states), CHUNK):
             rows = _products(states[first : first + CHUNK], self.centre, self.scale)
@@ -40,7 +40,7 @@ class Affine(NamedTuple):
 
 
 class Products(NamedTuple):
-    """The affine part, and trees for the rest."""
+    """An affine model, and trees that predict its residuals."""
 
     affine: Affine
     forest: Forest
@@ -50,7 +50,7 @@ class Products(NamedTuple):
 
         Args:
             states: (s_t, s_{t+1}), [N, 2 O].
-            features: of the trees, [N, F].
+            features: inputs of the trees, [N, F].
         """
         return self.affine(states) + self.forest(features)
 
@@ -61,15 +61,15 @@ class Products(NamedTuple):
 
 
 def fit_affine(states: np.ndarray, targets: np.ndarray) -> Affine:
-    """Fit the affine part.
+    """Fit the affine model.
 
     Args:
         states: (s_t, s_{t+1}) of the labelled steps, [N, 2 O].
         targets: [N, K].
     """
-    moved = _split(states)
-    centre = moved.mean(0, np.float64).astype(np.float32)
-    scale = np.maximum(moved.std(0, dtype=np.float64), 1e-6).astype(np.float32)
+    inputs = _split(states)
+    centre = inputs.mean(0, np.float64).astype(np.float32)
+    scale = np.maximum(inputs.std(0, dtype=np.float64), 1e-6).astype(np.float32)
     gram = cross = np.zeros(1)
     for first in range(0, len(states), CHUNK):
         rows = _products(states[first : first + CHUNK], centre, scale).astype(np.float64)
@@ -81,13 +81,13 @@ def fit_affine(states: np.ndarray, targets: np.ndarray) -> Affine:
 
 
 def fit_products(states: np.ndarray, features: np.ndarray, targets: np.ndarray, rounds: int, seed: int) -> Products:
-    """Fit the affine part and the trees.
+    """Fit the affine model, then the trees.
 
     Args:
         states: (s_t, s_{t+1}) of the labelled steps, [N, 2 O].
-        features: of the trees, [N, F].
+        features: inputs of the trees, [N, F].
         targets: [N, K].
-        rounds: trees of one target.
+        rounds: trees for each target.
         seed: decides which features the nodes may use.
     """
     affine = fit_affine(states, targets)

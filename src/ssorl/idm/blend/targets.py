@@ -1,7 +1,8 @@
-"""What the members of a blend predict for each action dimension: numbers, classes, angles, or nothing.
+"""Encode each action dimension as targets for the members of a blend: a number, classes, an angle or a constant.
 
-A gripper that is open or closed is classified, because the mean of the two is never right; an angle that wraps is
-predicted by its sine and cosine, because the mean of 179 and -179 degrees is not 0; a constant is kept.
+A gripper that is open or closed is classified, because a value between the two is always wrong. A wrapping angle is
+predicted by its sine and cosine, because the mean of 179 and -179 degrees is 180 degrees, not 0. A constant needs no
+target.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 from ssorl.data.episodes import CONSTANT_TOL
 
 MAX_VALUES = 8  # a dimension with at most this many distinct values is classified
-STEPS_PER_VALUE = 20  # and it has at least this many labelled steps for each of them
-JUMP = 0.75  # of the period: a change between neighbouring steps that can only be a wrap
-NEAR = 0.25  # of the period: what every other change stays below, in most steps
+STEPS_PER_VALUE = 20  # if it has at least this many labelled steps for each value
+JUMP = 0.75  # a larger change between two steps, relative to the period, is a wrap
+NEAR = 0.25  # all other changes, relative to the period, are smaller than this
 PERIODS = (2 * np.pi, 360.0)
 
 Kind = Literal["number", "classes", "angle", "constant"]
@@ -28,7 +29,7 @@ class Dimension:
     """How one action dimension, scaled to [-1, 1], is predicted."""
 
     kind: Kind
-    values: tuple[float, ...] = ()  # of classes, ascending; the constant; of an angle the period, scaled
+    values: tuple[float, ...] = ()  # the classes in ascending order, the constant, or the scaled period of the angle
 
     @property
     def width(self) -> int:
@@ -51,7 +52,7 @@ class Targets:
 
     @property
     def is_continuous(self) -> np.ndarray:
-        """Which targets are of numbers or angles, [K] bool."""
+        """Whether each target belongs to a number or an angle, [K] bool."""
         return np.array([d.kind != "classes" for d in self.dimensions for _ in range(d.width)], bool)
 
     def encode(self, act: np.ndarray) -> np.ndarray:
@@ -84,7 +85,7 @@ class Targets:
                 act[:, i] = np.arctan2(block[:, 0], block[:, 1]) * (d.values[0] / (2 * np.pi))
                 spread[:, i] = own.mean(1) * (d.values[0] / (2 * np.pi)) ** 2
             else:
-                act[:, i], spread[:, i] = _choose(d, block)
+                act[:, i], spread[:, i] = _most_likely(d, block)
         return act, spread
 
     def per_dimension(self, values: np.ndarray) -> np.ndarray:
@@ -102,30 +103,35 @@ class Targets:
         return [{"kind": d.kind, "values": list(d.values)} for d in self.dimensions]
 
 
-def targets_from_json(found: Any, n_act: int) -> Targets:
-    """Return the targets that a saved model names; raise ValueError if they are invalid."""
-    if not isinstance(found, list) or len(found) != n_act:
-        raise ValueError("its action dimensions are not a list of one entry for each")
+def targets_from_json(entries: Any, n_act: int) -> Targets:
+    """Return the targets of a saved model; raise ValueError if they are invalid.
+
+    Args:
+        entries: the values of `Targets.as_json`, from a file.
+        n_act: the expected number of action dimensions.
+    """
+    if not isinstance(entries, list) or len(entries) != n_act:
+        raise ValueError(f"its action dimensions are not a list of {n_act} entries")
     dimensions = []
-    for entry in found:
+    for entry in entries:
         kind, values = (entry.get("kind"), entry.get("values")) if isinstance(entry, Mapping) else (None, None)
         least = {"number": 0, "classes": 2, "angle": 1, "constant": 1}.get(str(kind))
         if least is None or not isinstance(values, list) or not least <= len(values) <= 2 * MAX_VALUES:
-            raise ValueError("an action dimension that is neither a number, classes, an angle nor a constant")
+            raise ValueError("one of its action dimensions is neither a number, nor classes, an angle or a constant")
         numbers = tuple(float(v) for v in values)
         if not np.isfinite(numbers).all() or (kind == "angle" and numbers[0] <= 0):
-            raise ValueError("an action dimension with values that are not finite")
+            raise ValueError("one of its action dimensions has invalid values")
         dimensions.append(Dimension(kind, numbers))  # type: ignore[arg-type]
     return Targets(tuple(dimensions))
 
 
 def find_targets(act: np.ndarray, follows: np.ndarray, half: np.ndarray) -> Targets:
-    """Recognise the kind of each action dimension.
+    """Detect the kind of each action dimension.
 
     Args:
         act: scaled actions of the labelled steps, [N, A].
         follows: [N] bool, whether the row follows the row before it in the same trajectory.
-        half: half the width of each dimension's range, [A]: what one unit of `act` is in the data's own unit.
+        half: [A], half the width of the range of each dimension, in the units of the data.
     """
     return Targets(tuple(_dimension(column, follows, float(h)) for column, h in zip(act.T, half, strict=True)))
 
@@ -144,12 +150,12 @@ def _dimension(column: np.ndarray, follows: np.ndarray, half: float) -> Dimensio
 
 
 def wraps(column: np.ndarray, follows: np.ndarray, period: float) -> bool:
-    """Whether values are angles of this period: all within one turn, and the only large changes are whole turns.
+    """Return whether values are angles: they lie within one period, and all large changes are whole periods.
 
     Args:
         column: values, [N].
         follows: [N] bool, whether a value follows the one before it in the same trajectory.
-        period: of the angle.
+        period: period of the angle.
     """
     extent = float(column.max() - column.min())
     if not 0.9 * period <= extent <= 1.001 * period:
@@ -159,8 +165,8 @@ def wraps(column: np.ndarray, follows: np.ndarray, period: float) -> bool:
     return bool(jumps.any() and jumps.mean() < 0.2 and (change[~jumps] < NEAR * period).all())
 
 
-def _choose(d: Dimension, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the likeliest value of each row and the expected squared error, from the classes' shares."""
+def _most_likely(d: Dimension, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the most likely value of each row and its expected squared error, both [N], from class predictions."""
     share = np.clip(np.concatenate([1 - block, block], 1) if len(d.values) == 2 else block, 0, 1)
     share = share / np.maximum(share.sum(1, keepdims=True), 1e-6)
     values = np.array(d.values, np.float32)

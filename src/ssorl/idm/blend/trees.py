@@ -1,13 +1,13 @@
-"""Gradient-boosted trees: fitted by scikit-learn, kept and evaluated as plain arrays.
+"""Gradient-boosted trees: scikit-learn fits them, and this module stores and evaluates them as plain arrays.
 
-A saved forest therefore needs neither scikit-learn nor its version, and nothing in it is unpickled. Every tree has at
-most 32 leaves, so the leaf of a row follows from bit masks (Lucchese et al., QuickScorer, SIGIR 2015): each node whose
-test fails removes the leaves of its left subtree, and the lowest leaf that remains is the row's. That has no branches,
-so XLA computes it for many rows at once, and the result does not depend on the number of threads.
+So a saved forest does not depend on the version of scikit-learn, and loading it unpickles nothing. Every tree has at
+most 16 leaves, so bit masks select the leaf of a row (Lucchese et al., QuickScorer, SIGIR 2015): each node whose test
+fails removes the leaves of its left subtree, and the lowest remaining leaf is the result. This needs no branches, so
+XLA evaluates many rows at once, and the result does not depend on the number of threads.
 
-Why scikit-learn and not LightGBM: with features sampled at each node its errors on hopper, walker2d and halfcheetah
-medium-expert (q = 50) are level (0.0159, 0.0719, 0.0087 against 0.0168, 0.0690, 0.0089), its fits take as long, it is
-in the base install, and LightGBM also needs a system library (libgomp).
+Why scikit-learn and not LightGBM: with features sampled at each node, its errors on hopper, walker2d and halfcheetah
+medium-expert (q = 50) are about equal (0.0159, 0.0719, 0.0087; LightGBM: 0.0168, 0.0690, 0.0089). Fits take equally
+long. scikit-learn is in the base install, and LightGBM needs a system library (libgomp).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import numpy as np
 
 from ssorl.idm.base import ArrayReader
 
-MAX_LEAVES = 16  # of one tree; the masks have as many bits
-MISSING = np.float32(1e30)  # a state outside the trajectory; above every threshold
+MAX_LEAVES = 16  # leaves of one tree, at most
+MISSING = np.float32(1e30)  # feature of a state outside the trajectory; larger than every threshold
 ALL = np.uint32(0xFFFFFFFF)
-NEVER = np.finfo(np.float32).max  # threshold of the nodes that fill up a table
-BLOCK = 1 << 12  # rows evaluated together: their features stay in the cache
+NEVER = np.finfo(np.float32).max  # threshold of padding nodes, which no feature exceeds
+BLOCK = 1 << 12  # rows evaluated together, so that their features stay in the cache
 
 
 class Forest(NamedTuple):
@@ -87,7 +87,7 @@ def read_forest(read: ArrayReader, name: str, n_features: int, n_targets: int) -
     if n_trees and (forest.target.min() < 0 or forest.target.max() >= n_targets):
         raise ValueError(f"{name}: a tree predicts target {forest.target.max()} of {n_targets}")
     if (np.bitwise_and.reduce(forest.mask, axis=1) >> (MAX_LEAVES - 1) & 1 == 0).any():
-        raise ValueError(f"{name}: a tree without its last leaf")
+        raise ValueError(f"{name}: a tree has a mask that removes its last leaf")
     return forest
 
 
@@ -99,10 +99,10 @@ def fit_forest(
     Args:
         rows: features [N, F] float32; `MISSING` where there is no value.
         targets: [N, K].
-        rounds: trees of one target.
-        seed: decides which features the nodes may use.
+        rounds: trees for each target.
+        seed: of the random features that the nodes may use.
         rate: learning rate.
-        weights: [N] of the rows, or None.
+        weights: of the rows, [N]; None: equal weights.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
@@ -120,7 +120,7 @@ def fit_forest(
 
     if not targets.shape[1]:
         return _empty(rows.shape[1])
-    # OpenMP's threads wait for each other after every node: on a busy machine a fit with two took 20 times as long.
+    # OpenMP threads wait for each other at every node: on a busy machine, a fit with two threads took 20 times as long.
     with threadpool_limits(1, "openmp"), ThreadPoolExecutor(min(targets.shape[1], os.cpu_count() or 1)) as pool:
         tables, base = zip(*pool.map(boost, range(targets.shape[1])), strict=True)
     stacked = (np.concatenate(parts) for parts in zip(*tables, strict=True))
@@ -128,7 +128,7 @@ def fit_forest(
 
 
 def _empty(n_features: int) -> Forest:
-    """Return a forest of no targets."""
+    """Return a forest without targets."""
     nodes = MAX_LEAVES - 1
     kinds = ((nodes, np.int32), (nodes, np.float32), (nodes, np.uint32), (MAX_LEAVES, np.float32))
     tables = (np.zeros((0, width), dtype) for width, dtype in kinds)
@@ -143,7 +143,7 @@ def _tables(model: Any, target: int) -> tuple[np.ndarray, ...]:
     mask = np.full((len(trees), MAX_LEAVES - 1), ALL, np.uint32)
     leaf = np.zeros((len(trees), MAX_LEAVES), np.float32)
     for t, nodes in enumerate(trees):
-        count = 0  # of leaves, from left to right
+        count = 0  # leaves so far, from left to right
         inner = 0
 
         def visit(at: int, t: int = t, nodes: np.ndarray = nodes) -> None:
@@ -166,7 +166,7 @@ def _tables(model: Any, target: int) -> tuple[np.ndarray, ...]:
 
 
 def _below(threshold: float) -> np.float32:
-    """Return the largest float32 that is at most the threshold: float32 features then compare as in float64."""
+    """Return the largest float32 that is not above a float64 threshold, so that comparisons give the same result."""
     rounded = np.float32(threshold)
     return rounded if float(rounded) <= threshold else np.nextafter(rounded, np.float32(-np.inf))
 

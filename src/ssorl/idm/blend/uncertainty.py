@@ -1,8 +1,8 @@
-"""The expected squared error of each proxy action, from what is known of its step without the true action.
+"""Predict the squared error of each proxy action from three numbers that need no true action.
 
-Three things are known: the variance between the members, the variance that the networks predict, and the distance to
-the nearest labelled step. How much each one tells is fitted on held-out trajectories (a gamma regression), so that
-the deviation grows where the states leave what was labelled.
+They are the variance between the members, the variance that the networks predict, and the distance to the nearest
+labelled step. A gamma regression on held-out trajectories fits their weights. So the predicted std is larger at states
+far from the labelled ones.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 
 from ssorl.idm.base import ArrayReader
 
-REFERENCES = 2048  # labelled steps that distances are measured to
+REFERENCES = 2048  # labelled steps to which distances are measured
 COMPONENTS = 12  # principal components of (s_t, s_{t+1})
-FLOOR = 1e-8  # squared error that is none
-BLOCK = 1 << 12
+FLOOR = 1e-8  # smallest squared error and variance before a logarithm
+BLOCK = 1 << 12  # steps processed together
 
 
 class Nearness(NamedTuple):
-    """Distance of transitions to a sample of the labelled ones."""
+    """The distance of transitions to a sample of the labelled ones."""
 
     mean: np.ndarray  # [2 O]
-    basis: np.ndarray  # [2 O, C], principal components divided by the inputs' deviations
-    points: np.ndarray  # [R, C]
+    basis: np.ndarray  # [2 O, C], principal components divided by the standard deviations
+    points: np.ndarray  # [R, C], the sample
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         """Return the distance of (s_t, s_{t+1}) [N, 2 O] to the nearest reference, [N]."""
@@ -47,7 +47,12 @@ def _nearest(mean: jax.Array, basis: jax.Array, points: jax.Array, states: jax.A
 
 
 def fit_nearness(states: np.ndarray, seed: int) -> Nearness:
-    """Choose the references among labelled transitions (s_t, s_{t+1}), [N, 2 O]."""
+    """Sample the references from labelled transitions.
+
+    Args:
+        states: (s_t, s_{t+1}), [N, 2 O].
+        seed: seed of the sample.
+    """
     rng = np.random.default_rng(seed)
     mean, std = states.mean(0, np.float64), np.maximum(states.std(0, dtype=np.float64), 1e-6)
     sample = states[rng.permutation(len(states))[: 4 * REFERENCES]]
@@ -59,10 +64,10 @@ def fit_nearness(states: np.ndarray, seed: int) -> Nearness:
 
 
 class Spread(NamedTuple):
-    """The regression of squared errors, target by target."""
+    """The regression of the squared error of each target."""
 
-    weights: np.ndarray  # [K, 4] of 1, log variance between members, log predicted variance, log distance
-    cap: np.ndarray  # [K] the largest variance: that of the labelled targets
+    weights: np.ndarray  # [K, 4], of 1, log variance between members, log predicted variance and log distance
+    cap: np.ndarray  # [K], upper bound of the squared error: the variance of the labelled targets
 
     def __call__(self, between: np.ndarray, predicted: np.ndarray, distance: np.ndarray) -> np.ndarray:
         """Return the expected squared errors [N, K].
@@ -70,7 +75,7 @@ class Spread(NamedTuple):
         Args:
             between: variance between the members, [N, K].
             predicted: variance that the networks predict, [N, K].
-            distance: to the nearest labelled step, [N].
+            distance: distance to the nearest labelled step, [N].
         """
         inputs = _inputs(between, predicted, distance)
         log = sum(self.weights[:, i] * values for i, values in enumerate(inputs))
@@ -89,10 +94,10 @@ def fit_spread(
     """Fit the regression to held-out steps.
 
     Args:
-        error: of the blend, [N, K].
+        error: errors of the blend, [N, K].
         between: variance between the members, [N, K].
         predicted: variance that the networks predict, [N, K].
-        distance: to the nearest step that the members were fitted to, [N].
+        distance: distance to the nearest step that the members were fitted to, [N].
         cap: variance of the labelled targets, [K].
     """
     weights = np.zeros((error.shape[1], 4), np.float32)
@@ -104,13 +109,13 @@ def fit_spread(
 
 
 def _gamma_regression(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the intercept and the slopes of log E[y], at least 0 and drawn towards the prior, [4]."""
+    """Return the intercept and the slopes [4] of log E[y]; the slopes are non-negative and shrunk to a prior."""
     level = float(np.log(max(float(y.mean()), FLOOR)))
     centre, scale = x.mean(0), np.maximum(x.std(0), 1e-3)
     z, wanted = (x - centre) / scale, np.maximum(y, FLOOR) / np.exp(level)
     prior = np.array([0.25, 0.25, 0.5]) * scale
     slopes, intercept, strength = prior.copy(), 0.0, 0.02
-    for _ in range(100):  # Fisher scoring: the gamma family's information with a log link is that of least squares
+    for _ in range(100):  # Fisher scoring: with a log link, the information of a gamma model is that of least squares
         linear = np.clip(intercept + z @ slopes, -20, 20)
         residual = np.minimum(wanted * np.exp(-linear), 1e4) - 1
         step = np.linalg.solve(

@@ -1,4 +1,4 @@
-"""The states around a step, as the members of a blend see them."""
+"""Windows of states around a step, and the features that the members of a blend use."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ssorl.data.episodes import Episodes
 from ssorl.idm.blend.targets import PERIODS, wraps
 from ssorl.idm.blend.trees import MISSING
 
-SAMPLE = 200_000  # rows in which wrapping angles are looked for
+SAMPLE = 200_000  # rows in which wrapping angles are detected
 
 
 def find_angles(eps: Episodes) -> dict[int, float]:
-    """Return the state dimensions that are wrapping angles, each with its period."""
+    """Return the period of each state dimension that is a wrapping angle."""
     rows = eps.obs[: min(len(eps.obs), SAMPLE)]
     follows = np.ones(len(rows), bool)
     first = eps.start[:-1] + np.arange(eps.n_episodes)
     follows[first[first < len(rows)]] = False
-    found = {}
+    periods = {}
     for j, column in enumerate(rows.T):
         period = next((p for p in PERIODS if wraps(column, follows, p)), None)
         if period is not None:
-            found[j] = period
-    return found
+            periods[j] = period
+    return periods
 
 
 def unwrapped(eps: Episodes, angles: dict[int, float]) -> Episodes:
-    """Return the trajectories with each wrapping angle replaced by its sine, and its cosine appended."""
+    """Return trajectories with each wrapping angle replaced by its sine, and with its cosine appended to the state."""
     if not angles:
         return eps
     obs = np.concatenate([eps.obs, np.empty((len(eps.obs), len(angles)), np.float32)], 1)
@@ -65,7 +65,7 @@ def cut(states: np.ndarray, inside: np.ndarray, past: int, keep: tuple[int, int]
         states: [N, W, O].
         inside: [N, W] bool.
         past: states before s_t in the windows.
-        keep: states before s_t and after s_{t+1} that remain.
+        keep: numbers of states before s_t and after s_{t+1} that remain.
     """
     offset = np.arange(states.shape[1]) - past
     at = np.clip(offset, -keep[0], 1 + keep[1]) + past
@@ -78,7 +78,9 @@ def flat(rows: np.ndarray) -> np.ndarray:
 
 
 def tree_features(states: np.ndarray, inside: np.ndarray, past: int) -> np.ndarray:
-    """Return s_t, s_{t+1}, first and second differences along the window, [N, F]; `MISSING` where a state is not real.
+    """Return s_t, s_{t+1} and the first and second differences along the window, [N, F].
+
+    Differences with a state outside the trajectory are `MISSING`.
 
     Args:
         states: [N, W, O].
@@ -95,11 +97,11 @@ def tree_features(states: np.ndarray, inside: np.ndarray, past: int) -> np.ndarr
 
 
 def n_tree_features(n_obs: int, past: int, future: int) -> int:
-    """Return the number of features that `tree_features` makes of windows of W = past + 2 + future states."""
+    """Return the number of features that `tree_features` returns for windows of past + 2 + future states."""
     width = past + 2 + future
     return n_obs * (2 + (width - 1) + max(0, width - 2))
 
 
 def places(inside: np.ndarray, past: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many states before s_t [N] and after s_{t+1} [N] are real in each window."""
+    """Return the numbers of real states before s_t [N] and after s_{t+1} [N] in each window."""
     return inside[:, :past].sum(1), inside[:, past + 2 :].sum(1)
