@@ -34,7 +34,7 @@ class Windows(NamedTuple):
     batch: int
     length: int  # K
 
-    needs_actions = True  # of the first step of a window
+    needs_actions = True  # the first step of a window must have an action
 
     def draw(self, table: Table, pool: Pool, key: jax.Array) -> Window:
         """Draw B windows."""

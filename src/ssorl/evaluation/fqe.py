@@ -57,10 +57,10 @@ def fqe(
 ) -> Estimate:
     """Fit Q(s, a) = r + gamma Q(s', pi(s')) to the steps that have an action (arXiv 1903.08738) and read it at s_0.
 
-    Steps without an action are not used; to use proxy actions, pass `eps` that contain them. The policy's actions along
-    the data are computed first, each trajectory from its start, so that an agent with memory acts as in a rollout.
-    Rewards are scaled for the fit and values are scaled back. Values are clipped to the range of returns that the
-    rewards of the data allow.
+    Steps without an action are not used; to use proxy actions, pass an `eps` that contains them. The actions of the
+    policy along the data are computed first, each trajectory from its start, so that an agent with memory acts as in a
+    rollout. Rewards are scaled for the fit and values are scaled back. Values are clipped to the range of returns that
+    the rewards of the data allow.
 
     Args:
         player: the policy to evaluate.

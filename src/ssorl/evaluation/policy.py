@@ -25,8 +25,8 @@ class TrainedPolicy(NamedTuple):
     """The agent, weights and scales that a policy needs to act."""
 
     agent: Agent
-    params: Params  # on the host
-    scaler: Standardiser  # of observations
+    params: Params  # weights, in host memory
+    scaler: Standardiser  # scaling of observations
     act_low: np.ndarray  # [A], range of the actions in the training data
     act_high: np.ndarray  # [A]
 

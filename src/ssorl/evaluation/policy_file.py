@@ -36,7 +36,7 @@ class PolicyFile(NamedTuple):
     act_high: np.ndarray  # [A] float32
     env: str | None  # environment of the training data
     note: dict  # metadata given to `save_policy`
-    revisions: Revisions = Revisions()  # of the agent, and of the IDM whose proxy actions it learned from
+    revisions: Revisions = Revisions()  # revisions of the agent and of the IDM whose proxy actions it learned from
 
     def __repr__(self) -> str:
         return short_repr("PolicyFile", {"agent": self.agent, "env": self.env, "note": self.note})

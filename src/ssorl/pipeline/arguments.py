@@ -31,7 +31,9 @@ def check_seeds(seeds: Any) -> tuple[int, ...]:
     """
     if isinstance(seeds, Integral) and not isinstance(seeds, bool):
         if not 1 <= int(seeds) <= LARGEST_SEED_COUNT:
-            raise SsorlError(f"--seeds is {seeds}; a single number is how many seeds, from 1 to {LARGEST_SEED_COUNT}")
+            raise SsorlError(
+                f"--seeds is {seeds}; give the number of seeds, from 1 to {LARGEST_SEED_COUNT}, or a list of seeds"
+            )
         return tuple(range(int(seeds)))
     values = tuple(seeds) if isinstance(seeds, Iterable) else (seeds,)
     if not values or len(set(values)) < len(values) or not all(map(is_seed, values)):

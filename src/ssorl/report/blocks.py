@@ -28,7 +28,7 @@ class Link:
 class Table:
     """The values behind a chart, which the reader can view, copy or download."""
 
-    name: str  # of the downloaded file, without .csv
+    name: str  # name of the downloaded file, without .csv
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
     full: Sequence[Sequence[Any]] | None = None  # rows of the download, with the header, if they differ from `rows`

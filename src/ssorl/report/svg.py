@@ -14,7 +14,7 @@ from ssorl.report.density import density
 from ssorl.report.markup import NARROW, WIDE, figure, hit_area, shape, tag, text
 
 Show = Callable[[Value], str]
-BINS = 24  # of the counts behind a density
+BINS = 24  # bins of the counts behind a density
 
 
 @dataclass(frozen=True)

@@ -224,9 +224,7 @@ def _curves(plan: Plan, outcome: Outcome, cells: list[SplitKey], scale: ReturnSc
         metrics = {metric: [curve[metric] for curve in curves] for metric in curves[0] if metric != "score"}
         scores = {}
         if any("score" in curve for curve in curves):
-            missing = np.full(
-                len(plan.snapshot_updates), np.nan
-            )  # of a training that diverged before its first evaluation
+            missing = np.full(len(plan.snapshot_updates), np.nan)  # the training diverged before its first evaluation
             scores = {"score": [scale(curve.get("score", missing)) for curve in curves]}
         out[variant] = {"at": plan.snapshot_updates, **scores, **metrics}
     return out

@@ -35,7 +35,7 @@ class Result(NamedTuple):
     """The result of a run."""
 
     folder: Path
-    content: dict  # of result.json
+    content: dict  # content of result.json
 
     @property
     def told(self) -> dict:

@@ -35,12 +35,12 @@ class Cell:
     rounds: int = 0  # rounds of self-training
     certain: float | None = None  # share of proxy actions to train on, lowest predicted std first; None: all
     env: str | None = None  # environment of the rollouts; None: the one that the dataset names
-    seed: int = 0  # of the split, the IDM and the agent
+    seed: int = 0  # seed of the split, the IDM and the agent
     episodes: int = 0  # rollouts of the final policy
     policy: str | None = None  # weights that are scored: "last", or "average" over training
     looks: int = 0  # points of the learning curve
-    agent_revision: int = since("0.2", 0)  # of the agent's code; 0 if no agent is trained
-    idm_revision: int = since("0.2", 0)  # of the IDM's code; 0 if no IDM is used
+    agent_revision: int = since("0.2", 0)  # revision of the agent's code; 0 if no agent is trained
+    idm_revision: int = since("0.2", 0)  # revision of the IDM's code; 0 if no IDM is used
 
     @cached_property
     def hash(self) -> str:

@@ -19,7 +19,7 @@ from ssorl.study.grid import Study
 from ssorl.study.scheduler import shape
 from ssorl.study.store import finished
 
-N_OBS, N_ACT = 17, 6  # of walker2d; for other robots the work differs by a few per cent
+N_OBS, N_ACT = 17, 6  # sizes in walker2d; for other robots the work differs by a few per cent
 HORIZON = 1000  # longest episode in steps
 
 
@@ -154,7 +154,7 @@ def updates(cell: Cell) -> int:
 class Fits(NamedTuple):
     """The work of fitting an inverse dynamics model."""
 
-    updates: int  # of all networks in all rounds
+    updates: int  # updates of all networks in all rounds
     flops: float  # floating-point operations of one update
 
 

@@ -35,12 +35,12 @@ IDM_SETTINGS = ("past", "future", "members")  # settings of the IDM that need no
 DEFAULTS: dict[str, Any] = {
     "kind": "return",
     "dataset": None,
-    "size": None,  # of a sim/ dataset; None: the size of the scale
+    "size": None,  # size of a sim/ dataset; None: as the scale says
     "setup": "coupled",  # None: the data is used as it is
     **{name: None for recipe in RECIPES.values() for name in recipe},
     "agent": "td3bc",
     "preset": "paper",
-    "settings": {},  # of the agent; they override those of the preset and of the scale
+    "settings": {},  # settings of the agent; they override those of the preset and of the scale
     "defaults": None,  # the version whose presets and IDMs are used; None: this version
     "variant": "ss",
     "idm": "paper",

@@ -59,7 +59,7 @@ class IdmCache(StageStore):
             key: the cell.
             labelled: the labels, with the model and the report.
         """
-        (self.home(key) / "report.json").unlink(missing_ok=True)  # of a model of other data, if there is one
+        (self.home(key) / "report.json").unlink(missing_ok=True)  # the report of an earlier model may be left
         serialise.save(labelled.ready, self.home(key) / "model")
         write_json(self.home(key) / "data.json", described(key.dataset))
         write_json(self.home(key) / "report.json", labelled.report)

@@ -22,8 +22,8 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.files import read_npz, write_npz
 from ssorl.utils.trees import flat, unflat
 
-MAX_BYTES = 1 << 30  # of one group's saved policies; larger policies train so slowly that evaluations cost little
-MAX_EPISODES = 2048  # in one simulator
+MAX_BYTES = 1 << 30  # size of one group's saved policies; larger policies train so slowly that evaluations cost little
+MAX_EPISODES = 2048  # episodes in one simulator
 
 
 class LearningCurves:

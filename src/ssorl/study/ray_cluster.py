@@ -29,7 +29,7 @@ from ssorl.utils.errors import SsorlError
 from ssorl.utils.extras import require
 from ssorl.utils.version import __version__
 
-RETRIES = 3  # of a task whose machine or process was lost
+RETRIES = 3  # attempts after the machine or process of a task was lost
 MAX_TASKS = 256  # batches that are submitted to Ray at a time
 GRACE = 10.0  # seconds that a cancelled task has before its process is ended
 VISIBLE_AFTER = 60.0  # seconds until this machine sees another machine's file; network folders cache its absence
@@ -39,9 +39,9 @@ VISIBLE_AFTER = 60.0  # seconds until this machine sees another machine's file; 
 class Cluster:
     """A cluster, and the resources of each batch."""
 
-    address: str | None = None  # of a Ray cluster; None: Ray on this machine, which is started if necessary
-    gpus: float | None = None  # of a batch; None: 1 if the cluster has GPUs, else 0
-    cpus: float = 1.0  # of a batch
+    address: str | None = None  # address of a Ray cluster; None: Ray on this machine, which is started if necessary
+    gpus: float | None = None  # GPUs of one batch; None: 1 if the cluster has GPUs, else 0
+    cpus: float = 1.0  # CPUs of one batch
     share: str | None = None  # fsspec path for results; None: the store is a folder that all machines see
 
 

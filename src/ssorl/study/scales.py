@@ -15,7 +15,7 @@ class Scale:
 
     name: str
     note: str  # description for readers of the results
-    size: str  # of sim/ datasets: number of steps, or `full` for the size of D4RL's
+    size: str  # steps of sim/ datasets, or `full` for as many as in D4RL
     seeds: int
     episodes: int  # rollouts of a final policy
     looks: int  # points of a learning curve

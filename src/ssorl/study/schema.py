@@ -9,10 +9,10 @@ from ssorl.utils.schema import COUNT, NUMBER, NUMBERS, TABLE, TEXT, Kind, check_
 CELL_RESULT: dict[str, Kind] = {
     "schema": COUNT,
     "cell": TABLE,  # settings, see `cell.Cell.as_json`
-    "returns": NUMBERS,  # of the weights that the study names, one for each episode
+    "returns": NUMBERS,  # returns of the weights that the study names, one for each episode
     "normalised": or_null(NUMBERS),  # the same on the scale of the reference scores
     "score": NUMBER,  # their mean, normalised if there are reference scores
-    "scores": map_of(NUMBER),  # of the last and the averaged weights
+    "scores": map_of(NUMBER),  # scores of the last and the averaged weights
     "curve": map_of(NUMBERS),  # learning curve: `at` has the numbers of updates
     "data": or_null(TABLE),  # returns of the trajectories; only of cells of kind "data"
     "labelled_return": NUMBER,

@@ -21,14 +21,14 @@ from ssorl.utils.files import DamagedError, read_json, write_json, write_text
 from ssorl.utils.locks import folder_lock
 
 SCHEMA = 1
-CURE = "choose another --store"  # of a folder that cannot be written
+CURE = "choose another --store"  # cure for a folder that cannot be written
 
 
 class State(NamedTuple):
     """Numbers of cells by progress."""
 
     done: int
-    failed: int  # at the last attempt; counted in `left` too
+    failed: int  # cells that failed at the last attempt; `left` counts them, too
     left: int  # not finished
 
 

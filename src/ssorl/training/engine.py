@@ -28,7 +28,7 @@ from ssorl.utils.locks import locked
 from ssorl.utils.networks import Params
 
 CHUNK = 500  # updates in one call of the device: small enough for a progress bar, large enough that calls cost little
-CPU_CHUNK = 100  # the same on a CPU, which takes ten times as long for an update and has hardly any cost per call
+CPU_CHUNK = 100  # the same on a CPU, where an update takes ten times as long and a call costs little
 AVERAGE = 0.999  # weight of the old average in the averaged policy, per period of the agent
 
 

@@ -161,7 +161,7 @@ def sealed_or_npz(path: Path | str) -> Iterator[Sealed]:
         with zipfile.ZipFile(file) as archive:
             if not intact and (archive.comment or "about.json" in archive.namelist()):
                 raise DamagedError(f"{path}: is damaged (its checksum is wrong)")
-            if any(info.comment for info in archive.filelist):  # a damaged length field swallowed the next members
+            if any(info.comment for info in archive.filelist):  # a damaged length field can hide the next members
                 raise ValueError("its directory of arrays is damaged")
             yield Sealed(archive)
 

@@ -404,7 +404,7 @@ MISTAKES = {
     "setting": ({"settings": {"alfa": 1}}, "td3bc has no setting 'alfa'"),
     "variant": ({"variants": ("ss", "best")}, "--variants names best"),
     "seed": ({"seeds": (0, 0)}, "different whole numbers"),
-    "no seed": ({"seeds": 0}, "a single number is how many seeds, from 1 to"),
+    "no seed": ({"seeds": 0}, "give the number of seeds, from 1 to"),
     "negative seed": ({"seeds": (-1, 2)}, "from 0 up"),
     "a seed that would repeat another": ({"seeds": (0, 2**32)}, r"below 2\*\*32"),
     "more seeds than there are": ({"seeds": 2**70}, "a single number is how many"),

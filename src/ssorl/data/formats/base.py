@@ -16,7 +16,7 @@ from ssorl.utils.registry import path_of
 class Format(Protocol):
     """A dataset format. Only `sniff` and `load` are required.
 
-    Without `save` ssorl reads the format and does not write it. `suffixes`, a tuple such as (".csv",), says by which
+    Without `save`, ssorl can read the format but not write it. `suffixes`, a tuple such as (".csv",), says by which
     file names `ssorl.data.save` and `ssorl data convert` choose the format. With `open_parts(path, options)` and
     `save_parts(outline, parts, path)`, as in `ssorl.data.formats.npz`, files larger than memory can be read and written
     in parts. `ssorl.data.validate.build` makes checked Episodes from arrays.

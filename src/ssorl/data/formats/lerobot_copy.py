@@ -2,7 +2,7 @@
 
 Every row, task, timestamp, video and foreign column is kept. Missing actions are filled; known ones stay as they are.
 Two features are added: `action_is_proxy` and `action_std`. Statistics of these and of the action are computed again.
-Videos are hard links where the disk allows it, all else is copied. v2 stays v2, and v3 stays v3.
+Videos are hard links if the disk allows it; all other files are copied. The version of the layout stays the same.
 """
 
 from __future__ import annotations

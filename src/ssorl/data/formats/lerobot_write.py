@@ -18,7 +18,7 @@ from ssorl.data.formats.lerobot_stats import Stats, as_json, episode_stats, merg
 from ssorl.data.stream import Header, LabelledPart, header_of
 
 STATE = "observation."
-FPS = 10  # of data whose rate is not known
+FPS = 10  # frames per second of data whose rate is unknown
 PER_CHUNK = 1000  # files in a folder
 
 
@@ -28,7 +28,7 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
 
 
 def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> None:
-    """Write the same from trajectories that come some at a time, each time into a file of its own."""
+    """Write the same from trajectories that are read in parts, each part to a file of its own."""
     pa, pq = pyarrow()
     meta = header.meta
     fps = meta.fps or FPS

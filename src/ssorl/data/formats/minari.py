@@ -146,7 +146,7 @@ def _without_infos() -> Iterator[None]:
 
 
 def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
-    """Write a Minari dataset folder, the extras as infos. `path` becomes the dataset's root; its id is its name."""
+    """Write a Minari dataset folder with the extras as infos; the name of the folder becomes the id of the dataset."""
     save_parts(header_of(eps), iter([(eps, extras)]), path)
 
 

@@ -91,7 +91,7 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
 
 
 def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> None:
-    """Write the same from trajectories that come some at a time."""
+    """Write the same from trajectories that are read in parts."""
     pa, pq = frames.pyarrow()
     states = parts_of(header.meta.state_parts, header.n_obs, "state")
     actions = parts_of(header.meta.action_parts, header.n_act, "action")

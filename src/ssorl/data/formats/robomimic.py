@@ -24,7 +24,7 @@ from ssorl.data.validate import READ_ALL, Raw, ReadOptions, as_floats, escaped
 from ssorl.utils.errors import DataError
 
 KIND = "a robomimic HDF5 file"
-PREFIX = "observation."  # of state features in LeRobot, left out of names here
+PREFIX = "observation."  # prefix of state features in LeRobot, which names here omit
 takes_columns = True
 
 
@@ -49,7 +49,7 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
 
 
 def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> None:
-    """Write the same from trajectories that come some at a time."""
+    """Write the same from trajectories that are read in parts."""
     hdf5.check_free_space(path, header)
     meta = header.meta
     keys = _keys(meta, header.n_obs)

@@ -58,7 +58,7 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
 
 
 def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> None:
-    """Write the same from trajectories that come some at a time.
+    """Write the same from trajectories that are read in parts.
 
     What the layout has no place for, the last states and which trajectories terminated, is in `meta`.
     """
@@ -95,7 +95,7 @@ def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> Non
 
 
 def _state_keys(meta: Meta, n_obs: int) -> dict[str, slice]:
-    """Return the array of each part of the state, and where it is."""
+    """Return the name of each array of the state and the columns that it holds."""
     usable = all(
         name not in ("action", "reward", "", ".", "..") and not set(name) & set("/\\:") for name, _ in meta.state_parts
     )

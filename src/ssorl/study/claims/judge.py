@@ -29,7 +29,7 @@ from ssorl.study import statistics
 from ssorl.study.results import StudyResults, gather, select, strata
 from ssorl.study.statistics import Estimate, Statistic
 
-MIN_SEEDS = 3  # of a task, for an interval
+MIN_SEEDS = 3  # seeds of a task that an interval needs
 PART = "only a part of the cells was selected, which decides no claim"
 
 Outcome = Literal["confirmed", "refuted", "undecided"]
@@ -65,7 +65,7 @@ class CheckResult:
     """The outcome of a check."""
 
     check: Check
-    estimate: Estimate | None  # of the complete places; None: cells are missing at every place
+    estimate: Estimate | None  # estimate from the complete places; None: cells are missing at every place
     says: CheckOutcome
     note: str  # why the outcome is open
     missing: tuple[StudyResults, ...]  # cells without results

@@ -55,7 +55,7 @@ def ledger_figures(verdicts: list[Verdict]) -> list[Figure]:
 class OneNumber(NamedTuple):
     """A claim in one number, as text."""
 
-    name: str  # of the statistic
+    name: str  # name of the statistic
     value: str
     places: str  # grid points with results, of all
     claimed: str  # range of the claim

@@ -27,11 +27,11 @@ MAX_COLUMNS = 3  # panels in a row
 SIZE = (3.5, 2.7)  # width and height of a panel in inches
 DPI = 150
 # Lengths in characters, for each panel's width.
-LEGEND = 60  # of a line of the legend
-LEGEND_MARK = 9  # of the mark of each name in the legend, with space
-TITLE = 52  # of a line of the title
-BAR_NAME = 24  # of a line of a bar's name, beside the bar
-COLUMN_NAMES = 48  # of the names below upright bars, all together
+LEGEND = 60  # width of a line of the legend
+LEGEND_MARK = 9  # width of the mark before each name in the legend
+TITLE = 52  # width of a line of the title
+BAR_NAME = 24  # width of a line of a bar's name, beside the bar
+COLUMN_NAMES = 48  # total width of the names below upright bars
 
 
 def pictures(figures: Sequence[Figure], title: str, note: str, stem: Path) -> list[Path]:

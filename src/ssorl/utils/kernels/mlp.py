@@ -35,7 +35,7 @@ from ssorl.utils.kernels.mlp_tiles import MAX_OUTPUTS, Cut, Shape, Tune, backwar
 
 Layers = list[dict[str, jax.Array]]
 
-WIDTHS = (128, 256)  # of hidden layers; the sums of 512 columns would not fit into the registers
+WIDTHS = (128, 256)  # supported widths of hidden layers; the sums of 512 columns would not fit into the registers
 MAX_INPUTS = 63
 SWEEP_BLOCKS = 24  # approximate number of blocks of rows in a sweep; each writes a sum as large as the weights
 
