@@ -78,7 +78,7 @@ def advise(mse: float, low: float, high: float) -> str:
         "open": "the unlabelled data may or may not help",
         "hurt": "the unlabelled data will probably hurt",
     }[outlook(mse)]
-    return f"Forecast label error (MSE): {mse:.3g} [{low:.2g}, {high:.2g}]; {verdict}"
+    return f"forecast label error (MSE): {mse:.3g} [{low:.2g}, {high:.2g}]; {verdict}"
 
 
 def warnings(expected: Forecast | None) -> list[str]:

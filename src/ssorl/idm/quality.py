@@ -179,8 +179,8 @@ def summary(report: dict) -> list[str]:
             f"{_percents(coverage['after'])}"
             + (f" (predicted std scaled by {factors} to calibrate)" if factors else "")
         )
-    if report.get("advice"):
-        lines.append(report["advice"])
+    if advice := report.get("advice"):
+        lines.append(f"{advice[0].upper()}{advice[1:]}")
     if doubtful := doubtful_sentence(report.get("doubtful")):
         lines.append(doubtful)
     if lag := (report["model"].get("window") or {}).get("lag"):
