@@ -155,7 +155,7 @@ class Models:
         self.weigh(np.ones(len(data.episodes)))
 
     def weigh(self, weight: np.ndarray) -> None:
-        """Learn only from trajectories of weight 1, [E], leaving out those of weight 0."""
+        """Fit only to the trajectories with weight 1; `weight` [E] holds 0 or 1 for each trajectory."""
         counted = self.data.usable * np.repeat(weight, np.diff(self.data.first))
         self.x = self.data.x * counted[:, None].astype(np.float32)
         grams = [self.x[self.row_fold == f].T @ self.x[self.row_fold == f] for f in range(self.n_folds)]
