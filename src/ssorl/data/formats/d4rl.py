@@ -190,7 +190,7 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray]) -> None:
 
 
 def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> None:
-    """Write the same from trajectories that come some at a time."""
+    """Write the same from trajectories that are read in parts."""
     check_free_space(path, header)
     with h5py.File(path, "w", rdcc_nbytes=CACHE) as file:
         at, made = 0, {}

@@ -119,7 +119,7 @@ def save(eps: Episodes, path: Path, extras: dict[str, np.ndarray] | None = None)
 
 
 def save_parts(header: Header, parts: Iterator[LabelledPart], path: Path) -> None:
-    """Write the same from trajectories that come some at a time.
+    """Write the same from trajectories that are read in parts.
 
     A zip takes one array after another, so each array grows in a file beside `path` and is then copied into the zip.
     """
