@@ -407,7 +407,7 @@ MISTAKES = {
     "no seed": ({"seeds": 0}, "give the number of seeds, from 1 to"),
     "negative seed": ({"seeds": (-1, 2)}, "from 0 up"),
     "a seed that would repeat another": ({"seeds": (0, 2**32)}, r"below 2\*\*32"),
-    "more seeds than there are": ({"seeds": 2**70}, "a single number is how many"),
+    "more seeds than there are": ({"seeds": 2**70}, "give the number of seeds"),
     "quality twice": ({"quality": (50, 50)}, "one value twice"),
     "quality alike": ({"quality": (50, 50.0000001)}, "one value twice, in six digits"),
     "model of an agent that needs none": ({"agent": "dt-joint", "idm": "robst"}, "--idm has no effect on dt-joint"),
