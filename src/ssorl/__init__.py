@@ -10,6 +10,7 @@ from ssorl.utils.version import __version__
 PUBLIC: dict[str, str] = {  # name -> its module, imported on first use so that `import ssorl` is quick
     "load": "ssorl.data",
     "audit": "ssorl.idm.audit",
+    "check": "ssorl.pipeline.check_data",
     "suggest": "ssorl.idm.suggest",
     "split": "ssorl.pipeline.steps",
     "fit_idm": "ssorl.pipeline.steps",
@@ -20,13 +21,14 @@ PUBLIC: dict[str, str] = {  # name -> its module, imported on first use so that 
     "load_policy": "ssorl.evaluation.policy",
 }
 __all__ = ["__version__", "audit", "evaluate", "fit_idm", "label", "load", "load_policy", "run", "split", "suggest"]
-__all__ += ["train"]
+__all__ += ["check", "train"]
 
 if TYPE_CHECKING:
     from ssorl.data import load
     from ssorl.evaluation.policy import load_policy
     from ssorl.idm.audit import audit
     from ssorl.idm.suggest import suggest
+    from ssorl.pipeline.check_data import check
     from ssorl.pipeline.steps import evaluate, fit_idm, label, split, train
     from ssorl.runs.run import run
 

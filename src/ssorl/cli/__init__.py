@@ -12,6 +12,7 @@ import tyro
 
 from ssorl.cli.audit import Audit
 from ssorl.cli.behaviour import Behaviour
+from ssorl.cli.check import Check
 from ssorl.cli.completion import COMPLETE, Completion, candidates
 from ssorl.cli.data import Data
 from ssorl.cli.evaluate import Evaluate
@@ -39,6 +40,7 @@ class Cli:
         Annotated[Run, subcommand("run", Run)]
         | Annotated[Study, subcommand("study", Study)]
         | Annotated[Data, subcommand("data", Data)]
+        | Annotated[Check, subcommand("check", Check)]
         | Annotated[Audit, subcommand("audit", Audit)]
         | Annotated[Suggest, subcommand("suggest", Suggest)]
         | Annotated[Label, subcommand("label", Label)]

@@ -20,6 +20,7 @@ from typing import Any
 import tyro
 
 LONGEST_LINE = 100  # characters, for readable paragraphs in wide terminals
+CHOICES = re.compile(r"\{[\w,]{40,}\}")  # all commands in the usage, which are listed below it
 ANSI = re.compile(r"\x1b\[[0-9;]*m")  # colour codes, which would count as characters
 
 
@@ -76,7 +77,7 @@ def _wrap(text: str, kind: type) -> str:
     head, boxes = re.fullmatch(r"(.*?)([^\n]*╭.*)?", text, re.DOTALL).groups(default="")  # type: ignore[union-attr]
     lines = []
     for line in head.splitlines():
-        lines += _fill(ANSI.sub("", line), width)
+        lines += _fill(CHOICES.sub("COMMAND", ANSI.sub("", line)), width)
         if line.strip() == summary:
             for paragraph in details:
                 lines += ["", *_fill(paragraph, width)]
