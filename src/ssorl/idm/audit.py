@@ -17,6 +17,7 @@ from ssorl.idm.audit_model import Judged, Windows
 from ssorl.idm.audit_names import against_names
 from ssorl.idm.audit_suspects import examine
 from ssorl.idm.audit_words import cure, sentence
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import DataError
 
 KINDS = ("lag", "flipped", "permuted", "frozen", "rescaled", "clipped", "copies_state", "next_state", "units")
@@ -71,6 +72,16 @@ class Audit:
     findings: tuple[Finding, ...]
     observations: tuple[Observation, ...]
     details: Details | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return short_repr("Audit", self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table("Audit", self._facts() | {f"finding {i + 1}": f.text for i, f in enumerate(self.findings)})
+
+    def _facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {"source": self.source, "trajectories": self.trajectories, "steps": self.steps}
+        return facts | {"findings": len(self.findings), "observations": len(self.observations)}
 
     def as_json(self) -> dict[str, Any]:
         """Return what `ssorl audit --json` prints."""

@@ -29,6 +29,7 @@ from ssorl.pipeline.plan import Plan, SplitKey, TrainingKey, TrainingPlan, draw
 from ssorl.pipeline.scoring import evaluate_by_fqe, evaluate_by_rollouts, score_snapshot, trained_policy
 from ssorl.training.engine import Trained, TrainingRun, train_many
 from ssorl.training.weights import weighted_run
+from ssorl.utils.display import html_table, short_repr
 from ssorl.utils.errors import SsorlError
 
 Result = TypeVar("Result")
@@ -42,6 +43,18 @@ class SplitData(NamedTuple):
     data: Episodes  # NaN for every missing action; the only part that learning may read
     whole: Episodes | None  # the same steps with the true actions, for oracle and diagnostics; None: unknown
     split: Split | None
+
+    def __repr__(self) -> str:
+        return short_repr("SplitData", self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table("SplitData", self._facts())
+
+    def _facts(self) -> dict[str, object]:
+        labelled = int(self.data.labelled.sum())
+        facts: dict[str, object] = {"source": self.data.meta.source, "trajectories": self.data.n_episodes}
+        facts |= {"steps": self.data.n_steps, "labelled_steps": labelled, "truth_known": self.whole is not None}
+        return facts | {"recipe": self.split and self.split.recipe}
 
 
 class Outcome(NamedTuple):

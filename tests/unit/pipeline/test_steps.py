@@ -3,6 +3,7 @@
 import pytest
 
 import ssorl
+from ssorl.utils.display import MAX_REPR
 from ssorl.utils.errors import SsorlError
 
 STEPS = {
@@ -30,3 +31,9 @@ def test_invalid_seed_raises(eps, step, seed):
 def test_unknown_choice_raises(eps, step, given, words):
     with pytest.raises(SsorlError, match=words):
         STEPS[step](eps, **given)
+
+
+def test_a_task_has_a_short_repr():
+    task = ssorl.split(ssorl.load("builtin/pointmass")[:10], fraction=0.5, seed=0)
+    assert repr(task).startswith("SplitData(source='builtin/pointmass'") and len(repr(task)) <= MAX_REPR
+    assert "<b>SplitData</b>" in task._repr_html_()
