@@ -20,7 +20,7 @@ FINDINGS = 1  # exit code of --strict
 
 @dataclass(frozen=True)
 class Audit:
-    """Check whether the recorded actions agree with what the states do.
+    """Check whether recorded actions agree with the states.
 
     Faults of some trajectories are found against the others: shifted, reversed, reordered, scaled, clipped or frozen
     actions, copies of states, missing and repeated frames. A fault that all trajectories share shows only where names

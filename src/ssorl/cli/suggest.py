@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Suggest:
-    """Suggest which trajectories to get actions for, in order, and forecast the label error before and after.
+    """Suggest which trajectories to get actions for next.
 
-    The suggestions cover the unlabelled states best. Hidden actions and rewards are not read. With split options,
-    actions of a complete dataset are hidden first, and --reveal writes what would be known afterwards.
+    They come in order, each with the label error that is expected then. The suggestions cover the unlabelled states
+    best. Hidden actions and rewards are not read. With split options, actions of a complete dataset are hidden
+    first, and --reveal writes what would be known afterwards.
     """
 
     data: DataOptions
