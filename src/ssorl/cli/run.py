@@ -41,6 +41,9 @@ DATASET = "sim/hopper-medium-expert"
 Variant = Literal["baseline", "ss", "oracle"]
 
 
+Once = tyro.conf.FlagCreatePairsOff[bool]  # an option without its opposite
+
+
 @dataclass(frozen=True)
 class RunSplitOptions:
     """Which actions to hide, by one of the paper's setups."""
@@ -82,11 +85,11 @@ class RunModelOptions:
     ] = None
 
     when_doubtful: WhenDoubtful = "keep"
-    label_weights: Annotated[bool, flag("weigh each proxy action by its predicted variance")] = False
+    label_weights: Annotated[Once, flag("weigh each proxy action by its predicted variance")] = False
     true_share: Annotated[
         float | None, arg("F", "share of true actions in the batches of SS", "their share of the data")
     ] = None
-    label_samples: Annotated[bool, flag("draw proxy actions from their distribution, in place of its mean")] = False
+    label_samples: Annotated[Once, flag("draw proxy actions from their distribution, in place of its mean")] = False
 
     @property
     def use(self) -> dict[str, Any]:
