@@ -77,7 +77,8 @@ def _show(result: Result, page: Path | None) -> None:
     if not result.findings:
         console.print("actions: no fault was found")
     if result.yardsticks:
-        rules = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in result.yardsticks.items())
+        errors = {name: value for name, value in result.yardsticks.items() if not name.endswith("_lag")}
+        rules = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in errors.items())
         console.print(f"errors of simple rules on held-out steps (MSE): {rules}")
     if result.advice:
         console.print(result.advice)

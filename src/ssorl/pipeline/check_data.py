@@ -139,7 +139,9 @@ def _conclude(findings: list[dict], report: dict, made: Suggestions, named: str)
     outlook = (report["forecast"] or {}).get("outlook")
     if findings:
         return "repair the actions first: the audit found faults in them", str(findings[0]["cure"])
-    if outlook == "hurt" or report["warnings"]:
+    if report["warnings"] and outlook != "hurt":
+        return "not ready: see the warnings", f"ssorl data show {named}"
+    if outlook == "hurt":
         if made.suggestions:
             return "not ready: see the warnings, and get actions for a few more trajectories", (
                 f"ssorl suggest {named} --budget {BUDGET}"

@@ -35,7 +35,8 @@ def render(result: dict[str, Any], traces: Sequence[Any]) -> str:
     if found := result["forecast"]:
         interval = f"{found['mse']:.3g}, 90 % interval {found['low']:.2g} to {found['high']:.2g}"
         facts.append(("Forecast label error (MSE)", interval))
-    facts += [(f"Error of {name.replace('_', ' ')}", f"{value:.3g}") for name, value in result["yardsticks"].items()]
+    errors = {name: value for name, value in result["yardsticks"].items() if not name.endswith("_lag")}
+    facts += [(f"Error of {name.replace('_', ' ')}", f"{value:.3g}") for name, value in errors.items()]
     facts += [(f"Finding: {one['kind']}", str(one["cure"])) for one in result["findings"]]
     for number, one in enumerate(result["suggestions"], start=1):
         facts.append((f"Label next, {number}", f"trajectory {one['trajectory']}"))
