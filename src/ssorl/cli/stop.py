@@ -21,7 +21,7 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DROPPED = 0  # written to the pipe of signal numbers when an exception was dropped
 RETRY_SECONDS = 0.05  # until a signal that had no effect is sent to the main thread again
-PATIENCE = 1.0  # seconds until the user is told why nothing happens
+PATIENCE = 1.0  # seconds after which a message explains the wait
 SAME_WISH = 0.5  # seconds within which two signals count as one; `timeout` and others send a signal twice
 
 

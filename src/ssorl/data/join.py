@@ -71,7 +71,7 @@ def gather(trajectories: Iterable[Trajectory], meta: Meta, options: ReadOptions 
                 raise DataError(
                     f"{src}: trajectory {e} has {len(act)} actions but {len(rew)} rewards; the numbers must be equal"
                 )
-        if len(obs) == len(rew) == 0:  # the size of an empty array means nothing; a row of NaN is inserted below
+        if len(obs) == len(rew) == 0:  # an empty array has no valid size; a row of NaN is inserted below
             parts.append((None, None, rew, False))
             continue
         if len(obs) == len(rew):  # the last next observation is not stored: drop the step rather than invent one

@@ -98,7 +98,7 @@ def doubtful_sentence(entry: dict[str, Any] | None) -> str | None:
         entry: what `idm.worth.doubtful_report` returned.
 
     Returns:
-        None if there is nothing to say: they are kept, and there are none or nobody knows.
+        None if all proxy actions are kept, and none is doubtful or there is no forecast.
     """
     if entry is None:
         return None
